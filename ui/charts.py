@@ -1,4 +1,5 @@
-"""What the rings of `history` show: points of charts, and marks of what happened beside them. Thread: any."""
+"""What the rings of `history` show: points of charts, and marks of what happened beside them; what components did
+between two looks. Thread: any."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from squall.ui.sampler import Sample
 
 _GAP_STEPS, _GAP_SECS = 3, 10.0
 """Rows this far apart have a gap between them: a topology of 10,000 tasks is looked at every few seconds."""
+_RATED = ("executed", "emitted", "acked", "failed")
 _VALUES = ("emitted_per_sec", "acked_per_sec", "failed_per_sec", "pending", "p50_ms", "p99_ms")
 
 
@@ -48,6 +50,24 @@ def windowed(over_secs: float, done: ComponentCounts, tasks: int) -> dict[str, A
     }
 
 
+def component_rates(before: dict[str, Any], now: dict[str, Any], secs: float) -> dict[str, dict[str, float]]:
+    """Return, for each component of `now`, its rates, its mean time in `execute` and its capacity in the `secs` seconds
+    between two documents of `describe`; 0 for what did not happen, or fell because its tasks have moved."""
+    return {
+        name: _rates_of(before["components"].get(name, component), component, max(secs, 1e-3))
+        for name, component in now["components"].items()
+    }
+
+
+def _rates_of(before: dict[str, Any], now: dict[str, Any], secs: float) -> dict[str, float]:
+    executed, busy_ns = (max(0, now[key] - before[key]) for key in ("executed", "execute_ns"))
+    return {
+        **{f"{key}_per_sec": max(0, now[key] - before[key]) / secs for key in _RATED},
+        "execute_latency_ms": busy_ns / executed / 1e6 if executed else 0.0,
+        "capacity": busy_ns / 1e9 / secs / now["tasks"],
+    }
+
+
 def marks_of(run_dir: RunDir, sample: Sample, rows: Sequence[Moment], since_unix_secs: float) -> list[dict[str, Any]]:
     """Deaths of workers and daemons, faults that began and ended, and moves, oldest first."""
     marks = [*_deaths(run_dir, sample), *_faults(run_dir, sample), *_moves(rows)]
@@ -64,7 +84,7 @@ def _deaths(run_dir: RunDir, sample: Sample) -> Iterator[dict[str, Any]]:
     for death in sample.report.restarts:
         yield _mark(began_unix_secs + death.at_secs, "worker died", f"{death.slot}: {death.reason}")
     for daemon in read_deaths(run_dir):
-        yield _mark(daemon["at_unix_secs"], "daemon died", f"{daemon['daemon']}: {daemon['reason']}")
+        yield _mark(daemon.at_unix_secs, "daemon died", f"{daemon.daemon}: {daemon.reason}")
 
 
 def _faults(run_dir: RunDir, sample: Sample) -> Iterator[dict[str, Any]]:

@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
-
-import msgspec
 
 from squall.engine.errors import UsageError
 from squall.engine.report.metrics import merge
@@ -21,13 +18,13 @@ from squall.engine.report.run_report import latency_of
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.log_tail import LogTail
 from squall.scheduler.client.nimbus_client import NimbusClient
-from squall.scheduler.client.rates import component_rates
 from squall.scheduler.client.standing import job_named, limit_secs
-from squall.scheduler.faults.catalogue import CATALOGUE
+from squall.scheduler.faults.catalogue import CATALOGUE, Kind
+from squall.scheduler.faults.in_force import FaultInForce
 from squall.scheduler.faults.sentence import parse
-from squall.scheduler.records.dead_letters import DeadLetters
+from squall.scheduler.records.dead_letters import DeadLetter, DeadLetters
 from squall.scheduler.records.failure_file import read_stopped
-from squall.ui.charts import marks_of, points_of, windowed
+from squall.ui.charts import component_rates, marks_of, points_of, windowed
 from squall.ui.history import DAY_SECS, ComponentCounts, History, row_of
 from squall.ui.processes import Processes
 from squall.ui.profiling import Profiles
@@ -189,18 +186,17 @@ class ClusterApi:
         # The last one has no end yet, or is empty; the first may have lost its beginning.
         return lines[1 if start else 0 : -1]
 
-    def dead_letters(self, name: str) -> list[dict[str, Any]]:
+    def dead_letters(self, name: str) -> list[DeadLetter]:
         """The messages that were given up."""
-        letters, _ = self._ledger(name).look()
-        return [letter.public() for letter in letters]
+        return self._ledger(name).look().letters
 
     def processes(self) -> list[dict[str, Any]]:
         """The cluster's processes, with the CPU and memory that they take."""
         return self._processes.rows()
 
-    def faults(self) -> list[dict[str, Any]]:
+    def faults(self) -> list[Kind]:
         """Every fault that can be injected."""
-        return [asdict(kind) for kind in CATALOGUE.values()]
+        return list(CATALOGUE.values())
 
     # ---- orders ----
 
@@ -232,18 +228,18 @@ class ClusterApi:
         """Have slots that were given up start anew; returns the status."""
         return self._client_for(name).reset(name).status
 
-    def inject(self, line: str) -> list[dict[str, Any]]:
+    def inject(self, line: str) -> list[FaultInForce]:
         """Begin a fault, as in `squall inject LINE`."""
-        return [msgspec.to_builtins(fault) for fault in self._client.inject(parse(line))]
+        return self._client.inject(parse(line))
 
-    def heal(self, targets: Sequence[str] = ()) -> list[dict[str, Any]]:
+    def heal(self, targets: Sequence[str] = ()) -> list[FaultInForce]:
         """End faults in force, as in `squall heal`."""
-        return [msgspec.to_builtins(fault) for fault in self._client.heal(targets)]
+        return self._client.heal(targets)
 
-    def replay(self, name: str, ids: Sequence[str] = ()) -> list[dict[str, Any]]:
+    def replay(self, name: str, ids: Sequence[str] = ()) -> list[DeadLetter]:
         """Give dead letters back to its spouts: these, or all."""
         self._check_writable()
-        return [letter.public() for letter in self._ledger(name).give_back(ids)]
+        return self._ledger(name).give_back(ids)
 
     def begin_trace(self, name: str, message_id: str = "", sample: float = 0.0, secs: float = 10.0) -> dict[str, Any]:
         """Follow the messages with an id, or a share of all; returns the trace, as `trace` does."""

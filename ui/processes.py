@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 
+from squall.engine.report.document import to_document
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.described import describe_processes
 from squall.scheduler.common.role import processes_of, role_of
@@ -43,13 +44,13 @@ class Processes:
         own = psutil.Process()
         for row in describe_processes([*processes_of(self._run_dir), *([own] if role_of(own) is not None else [])]):
             with contextlib.suppress(psutil.Error, OSError):
-                times, now = psutil.Process(row["pid"]).cpu_times(), time.monotonic()
-                spent[row["pid"]] = now, times.user + times.system
-                before = self._spent.get(row["pid"])
+                times, now = psutil.Process(row.pid).cpu_times(), time.monotonic()
+                spent[row.pid] = now, times.user + times.system
+                before = self._spent.get(row.pid)
                 rows.append({
-                    "name": ":".join(str(part) for part in (row["node"], row["port"]) if part is not None),
-                    **row, "topology": row["topology"] or "",
-                    "cpu_percent": round((spent[row["pid"]][1] - before[1]) / (now - before[0]) * 100, 1)
+                    "name": ":".join(str(part) for part in (row.node, row.port) if part is not None),
+                    **to_document(row), "topology": row.topology or "",
+                    "cpu_percent": round((spent[row.pid][1] - before[1]) / (now - before[0]) * 100, 1)
                     if before else None,
                 })
         self._spent = spent

@@ -12,7 +12,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from squall.engine.errors import ComponentError
 from squall.engine.foreign.text import repr_of
@@ -186,7 +188,10 @@ class UserMetrics:
         ]
 
 
-Metrics = dict[str, dict[str, object]]
+_Value = Annotated[object, msgspec.Meta(extra_json_schema={
+    "type": ["number", "object", "null"], "additionalProperties": {"type": ["number", "null"]},
+})]
+Metrics = dict[str, dict[str, _Value]]
 """Component -> metric -> value: a number for a counter; a number per task for a gauge; count, mean, p50, p90, p99 and
 max for a histogram."""
 

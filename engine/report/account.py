@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableSequence
 from dataclasses import dataclass
 
+from squall.engine.report.document import Count
+
 ACCOUNT_COLUMNS = ("acked", "failed", "dead_letters", "abandoned", "replayed", "emitted", "tracked")
 """`failed`: only the spout was told; it may hold some of these for a retry. `replayed`: attempts beyond the first of
 their messages. `emitted`: all emits of the task. `tracked`: those with a message id, if there are ackers. Emits come
@@ -45,19 +47,19 @@ def abandon(words: Words) -> None:
 class Account:
     """Attempts of one spout task or several: each counts in `emitted` and in one other column, its fate."""
 
-    emitted: int
+    emitted: Count
     """Attempts: emits with a message id, replays included."""
-    acked: int
+    acked: Count
     """Processed by every bolt of their trees."""
-    failed: int
+    failed: Count
     """Failed, and not (or no longer) held by the spout for a retry."""
-    dead_letters: int
+    dead_letters: Count
     """Given up, and written to the ledger."""
-    waiting: int
+    waiting: Count
     """Failed, and held by the spout for a retry."""
-    pending: int
+    pending: Count
     """Under way, or held back by the engine (in quarantine, for example)."""
-    abandoned: int
+    abandoned: Count
     """Under way when their spout's worker died or was replaced: they get no answer, the successor emits new ones."""
 
 

@@ -12,8 +12,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
 VERSIONS = {
     "run": 1, "status": 1, "cluster": 1, "list": 1, "ps": 1, "verify-by-key": 1, "chaos": 1,
     "prepare": 1, "spark-plan": 1,
@@ -38,3 +41,20 @@ def _finite(document: Any) -> Any:
     if isinstance(document, list | tuple):
         return [_finite(value) for value in document]
     return document
+
+
+def to_document(described: Any) -> dict[str, Any]:
+    """The fields of an object, as a document of the types that JSON knows."""
+    document: dict[str, Any] = msgspec.to_builtins(described)
+    return document
+
+
+def schema_of(kind: Any, ref_template: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The JSON Schema of a type of documents, and by name those of the classes to which it refers. A document has all
+    fields, those with a default, too; a newer Squall may add some."""
+    (schema,), classes = msgspec.json.schema_components([kind], ref_template=ref_template)
+    for each in classes.values():
+        if "properties" in each:
+            each["required"] = list(each["properties"])
+            each.pop("additionalProperties", None)
+    return schema, classes

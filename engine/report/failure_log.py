@@ -17,6 +17,7 @@ from typing import Any
 
 from squall.engine.api.failure import Failure
 from squall.engine.foreign.text import repr_of
+from squall.engine.report.document import Count
 from squall.engine.report.repeats import cause_of_failure
 
 LAST = 20
@@ -35,10 +36,10 @@ class FailureRecord:
     """The `repr` of the id."""
     reason: str
     component: str
-    task: int
+    task: Count
     worker: str
     error: str
-    attempt: int
+    attempt: Count
     where: str = ""
     """Of an exception: the line of the user's code that raised it, "(FILE, line N, in FUNCTION)"."""
 
@@ -47,7 +48,7 @@ class FailureRecord:
 class ComponentFailures:
     """The failures of one component."""
 
-    counts: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[str, Count] = field(default_factory=dict)
     """Number of failures by reason."""
     last: list[FailureRecord] = field(default_factory=list)
     """The last failures, oldest first; a rare cause among many others stays longer."""

@@ -10,16 +10,16 @@ Pure. Thread: any.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
-from operator import add, itemgetter
-from typing import NamedTuple
+from operator import itemgetter
+from typing import Annotated, Any, NamedTuple, TypedDict
+
+import msgspec
 
 from squall.engine.api.user_metrics import MetricReading, Metrics, summarise
 from squall.engine.report.account import Account, Unfinished, account_of, unanswered
-from squall.engine.report.document import strict_json, with_schema
+from squall.engine.report.document import Count, strict_json, to_document, with_schema
 from squall.engine.report.failure_log import ComponentFailures
 from squall.engine.report.metrics import WAIT_COUNTERS, WAITS, merge, percentile_ms
 
@@ -47,72 +47,72 @@ class Restart:
     """One death of a worker and its replacement."""
 
     slot: str
+    """node:port"""
     reason: str
     at_secs: float
-    """Seconds after the start of the run."""
+    """Seconds after the start of the run, or the submission."""
     ready_after_secs: float | None
     """Seconds from the death until the replacement was ready; None if it is not yet."""
     error: str = ""
     """The worker's last words, or its Python stacks if it crashed or hung."""
-    rss_bytes: int = 0
+    rss_bytes: Count = 0
     """Memory of the worker shortly before; 0 if unknown."""
     working_after_secs: float | None = None
     """Seconds from the death until the replacement was seen to emit or execute tuples (checked each millisecond); None
     if it was not yet."""
 
 
-class Untracked(NamedTuple):
-    """Tuples that belong to no tree: they are never emitted again, so each is in exactly one of the other columns.
+@dataclass(frozen=True)
+class Untracked:
+    """Tuples that belong to no tree: they are never emitted again, so each is in exactly one of the other columns."""
 
-    `sent = delivered + dropped + unprocessed + unknown`."""
-
-    sent: int = 0
-    delivered: int = 0
+    sent: Count = 0
+    """The sum of the other four."""
+    delivered: Count = 0
     """Executed tuples."""
-    dropped: int = 0
+    dropped: Count = 0
     """Tuples for a worker that died before they were sent, or that could not be sent or read."""
-    unprocessed: int = 0
+    unprocessed: Count = 0
     """Tuples in queues or on the way when the report was made."""
-    unknown: int = 0
+    unknown: Count = 0
     """Tuples not known to be executed although the topology is drained: they were in a worker that died, which may have
     executed some."""
 
-    def plus(self, other: Untracked) -> Untracked:
-        return Untracked(*map(add, self, other))
+
+SpoutOrBolt = Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["spout", "bolt"]})]
 
 
 @dataclass(frozen=True)
 class ComponentReport:
     """Totals of one component over all its tasks."""
 
-    kind: str
-    tasks: int
-    emitted: int
-    transferred: int
-    executed: int
-    acked: int
-    failed: int
+    kind: SpoutOrBolt
+    tasks: Count
+    emitted: Count
+    transferred: Count
+    executed: Count
+    acked: Count
+    failed: Count
     """For a spout: as in `Account`, and so are the next four."""
-    dead_letters: int
-    waiting: int
-    pending: int
-    abandoned: int
-    tracked: int
+    dead_letters: Count
+    waiting: Count
+    pending: Count
+    abandoned: Count
+    tracked: Count
     """For a spout: attempts, which `Account` calls emitted; `emitted` counts all its emits."""
-    errors: int
-    in_queue: int
-    execute_ns: int
+    errors: Count
+    in_queue: Count
+    execute_ns: Count
     """For a bolt: time that its tasks spent in `execute`."""
     execute_latency_ms: float | None
     """Mean time in `execute` per tuple; None if there was none."""
     capacity: float
     """Share of the run that its tasks spent in `execute`: near 1.0, it is the bottleneck."""
     waits: Mapping[str, float] = field(default_factory=dict)
-    """For a spout: the share of the run that its tasks waited, for each of `engine.report.metrics.WAITS`. In the rest,
-    they emitted."""
+    """For a spout: the share of the run that its tasks waited, by reason. In the rest, they emitted."""
     untracked: Untracked = field(default_factory=Untracked)
     """For a bolt: the tuples for it that belong to no tree."""
-    max_pending: int | None = None
+    max_pending: Count | None = None
     """For a spout: how many messages each of its tasks may have open, the mean; None = no limit, or not known yet."""
 
 
@@ -126,8 +126,71 @@ class Latency(dict[str, float | None]):
             raise AttributeError(name) from None
 
 
-@dataclass(frozen=True)
-class RunReport(Account):
+_FRACTIONS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
+Percentiles = Annotated[Latency, msgspec.Meta(extra_json_schema={
+    "type": "object", "required": [*_FRACTIONS],
+    "properties": {key: {"anyOf": [{"type": "number"}, {"type": "null"}]} for key in _FRACTIONS},
+})]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures(Account):
+    """What a topology has done: the figures that a report and a status have in common."""
+
+    duration_secs: float
+    """Seconds of the run, up to the report or the end; shares and rates are of these."""
+    orphaned: Count
+    """Abandoned attempts of spouts whose worker died and has no successor (yet); included in `abandoned`."""
+    timed_out: Count
+    """Attempts that failed because `message_timeout_secs` had passed."""
+    replayed: Count
+    """Attempts beyond the first of their messages; included in `emitted`."""
+    messages: Count
+    """Emitted messages: `emitted` without `replayed`. There may be fewer if a worker died: only its spout knew which
+    messages were acked, and its successor may have emitted some of these again."""
+    unanswered: Count
+    """Messages that are neither acked nor dead letters; 0 if everything is done."""
+    unreplayed: Count
+    """Messages that failed and were not emitted again; known only when nothing is pending."""
+    untracked_emitted: Count
+    """Emits of spouts without a message id, or without ackers: they get no answer."""
+    untracked: Untracked
+    """The fates of tuples that belong to no tree, including those that bolts emitted."""
+    latency_ms: Percentiles
+    """p50, p90, p99 and max of the time from emit to ack of a message."""
+    restarts: list[Restart]
+    """The deaths of workers, with their reasons and how long the replacements took."""
+    components: Mapping[str, ComponentReport]
+    """By component: its totals over all tasks."""
+    metrics: Metrics
+    """The components' own metrics: see `engine.api.user_metrics`."""
+    drained: bool
+    """True if all spouts were exhausted and nothing was pending when the report was made."""
+    failures: Mapping[str, ComponentFailures]
+    """By component: number of failed messages by reason, and the last failures."""
+    close_errors: list[str]
+    """Errors that tasks raised in `close` and `cleanup`: one line each, with component, task and method."""
+    links: Mapping[str, Count]
+    """Frames between workers: lost, repeated, refused (damaged or of a dead sender); and reconnects to replaced
+    workers."""
+    late: Count
+    """Tuples that were late for windows: the sum of the counters "late tuples"."""
+    late_dropped: Count
+    """Those of them that no late stream took: the sum of the counters "dropped late tuples"."""
+    ahead: Count
+    """Tuples too far ahead of the clock to move event time: the sum of the counters "ahead tuples"."""
+
+
+class WorkerCounts(TypedDict):
+    """Counts of the tasks that now run in a worker."""
+
+    emitted: Count
+    executed: Count
+    in_queue: Count
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunReport(Figures):
     """Everything about a run. The account counts attempts (emits of spouts with a message id), not tuples.
 
     At rest and at the end, `emitted = acked + failed + dead_letters + waiting + pending + abandoned`: see
@@ -136,63 +199,12 @@ class RunReport(Account):
 
     topology: str
     """Name of the topology."""
-    duration_secs: float
-    """Seconds of the run, up to the report or the end; shares and rates are of these."""
-    orphaned: int
-    """Abandoned attempts of spouts whose worker died and has no successor (yet); included in `abandoned`."""
-    timed_out: int
-    """Attempts that failed because `message_timeout_secs` had passed."""
-    replayed: int
-    """Attempts beyond the first of their messages; included in `emitted`."""
-    messages: int
-    """Emitted messages: `emitted` without `replayed`. There may be fewer if a worker died: only its spout knew which
-    messages were acked, and its successor may have emitted some of these again."""
-    unanswered: int
-    """Messages that are neither acked nor dead letters; 0 if everything is done."""
-    unreplayed: int
-    """Messages that failed and were not emitted again; known only when nothing is pending."""
-    untracked_emitted: int
-    """Emits of spouts without a message id, or without ackers: they get no answer."""
-    untracked: Untracked
-    """The fates of tuples that belong to no tree, including those that bolts emitted."""
-    latency_ms: Latency
-    """p50, p90, p99 and max of the time from emit to ack of a message."""
-    restarts: list[Restart]
-    """The deaths of workers, with their reasons and how long the replacements took."""
-    components: Mapping[str, ComponentReport]
-    """By component: its totals over all tasks."""
-    workers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """Per worker: emitted, executed and in_queue of the tasks that now run there."""
-    metrics: Metrics = field(default_factory=dict)
-    """The components' own metrics: see `engine.api.user_metrics`."""
-    drained: bool = False
-    """True if all spouts were exhausted and nothing was pending when the report was made."""
-    failures: Mapping[str, ComponentFailures] = field(default_factory=dict)
-    """By component: number of failed messages by reason, and the last failures."""
-    close_errors: list[str] = field(default_factory=list)
-    """Errors that tasks raised in `close` and `cleanup`: one line each, with component, task and method."""
-    links: Mapping[str, int] = field(default_factory=dict)
-    """Frames between workers: lost, repeated, refused (damaged or of a dead sender); and reconnects to replaced
-    workers."""
-    late: int = 0
-    """Tuples that were late for windows: the sum of the counters "late tuples"."""
-    late_dropped: int = 0
-    """Those of them that no late stream took: the sum of the counters "dropped late tuples"."""
-    ahead: int = 0
-    """Tuples too far ahead of the clock to move event time: the sum of the counters "ahead tuples"."""
+    workers: Mapping[str, WorkerCounts]
+    """By node:port."""
 
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the report as a dict of the types that JSON knows."""
-        return {
-            **vars(self),
-            "untracked": self.untracked._asdict(),
-            "restarts": [dict(vars(restart)) for restart in self.restarts],
-            "components": {
-                name: {**vars(component), "untracked": component.untracked._asdict()}
-                for name, component in self.components.items()
-            },
-            "failures": {name: dataclasses.asdict(failures) for name, failures in self.failures.items()},
-        }
+        return to_document(self)
 
     def to_json(self) -> str:
         """Return the report as one JSON document (docs/schemas/run.json). NaN and infinity become null."""
@@ -213,16 +225,17 @@ def build_report(
 
     account = total_account(spouts)
     by_component: dict[str, list[TaskReading]] = {}
-    workers: dict[str, dict[str, int]] = {}
+    workers: dict[str, WorkerCounts] = {}
     for reading in readings:
         by_component.setdefault(reading.component, []).append(reading)
         row = workers.setdefault(reading.worker, {"emitted": 0, "executed": 0, "in_queue": 0})
-        for name in row:
-            row[name] += reading.counters[name]
+        row["emitted"] += reading.counters["emitted"]
+        row["executed"] += reading.counters["executed"]
+        row["in_queue"] += reading.counters["in_queue"]
     components = {name: _component(tasks, duration_secs, idle) for name, tasks in by_component.items()}
     own = summarise(metrics)
     return RunReport(
-        **dataclasses.asdict(account),
+        **vars(account),
         topology=topology,
         duration_secs=round(duration_secs, 6),
         orphaned=account.abandoned - total("abandoned"),
@@ -232,7 +245,7 @@ def build_report(
         unanswered=sum(unanswered(spout.counters) for spout in spouts),
         unreplayed=total("unreplayed"),
         untracked_emitted=total("emitted") - account.emitted,
-        untracked=reduce(Untracked.plus, (component.untracked for component in components.values()), Untracked()),
+        untracked=_untracked(readings, idle),
         latency_ms=latency_of(merge(reading.histogram for reading in spouts)),
         restarts=restarts,
         close_errors=list(close_errors),
@@ -274,10 +287,9 @@ def unfinished(readings: Iterable[TaskReading]) -> Unfinished:
 
 def latency_of(histogram: list[int]) -> Latency:
     """p50, p90, p99 and max of a histogram; None for each if it is empty."""
-    fractions = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
     seen = any(histogram)
     return Latency({
-        name: round(percentile_ms(histogram, fraction), 3) if seen else None for name, fraction in fractions.items()
+        name: round(percentile_ms(histogram, fraction), 3) if seen else None for name, fraction in _FRACTIONS.items()
     })
 
 

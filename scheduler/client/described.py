@@ -16,12 +16,12 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
-import msgspec
 import psutil
 
 from squall.engine.api.stream import SYSTEM_PREFIX
 from squall.engine.errors import ClusterError
 from squall.engine.plural import plural
+from squall.engine.report.document import to_document
 from squall.engine.report.repeats import equal_deaths
 from squall.engine.report.run_report import RunReport
 from squall.engine.state.reading import partition_of
@@ -32,6 +32,24 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.client.standing import uptime_secs
+from squall.scheduler.client.statuses import (
+    FAILED,
+    OTHER,
+    ClusterStatus,
+    ComponentStatus,
+    ExecutorShown,
+    FaultShown,
+    OpeningTask,
+    Output,
+    ProcessShown,
+    Rates,
+    StandingTime,
+    Status,
+    SuccessorShown,
+    WorkerDeath,
+    WorkerError,
+    WorkerShown,
+)
 from squall.scheduler.common import process
 from squall.scheduler.common.daemon import DaemonRecord, read_record
 from squall.scheduler.common.messages import ClusterState, RestartRecord, TopologyRecord, TopologyState
@@ -40,9 +58,6 @@ from squall.scheduler.faults.in_force import FaultInForce, faults_now
 from squall.scheduler.records.daemon_deaths import read_deaths
 
 ERRORS_SHOWN = 10
-FAILED = "FAILED"
-OTHER = "other"
-"""Role of a process that users' code has started."""
 _ORDER = [*RoleKind, OTHER]
 
 
@@ -51,68 +66,68 @@ def describe_cluster(
 ) -> dict[str, Any]:
     """Describe the cluster: nodes, slots, topologies, deaths of daemons, faults. `statuses`: of topologies, by id, as
     far as they are known."""
-    return {
-        "dir": str(run_dir.path),
-        "nodes": {node: [f"{node}:{port}" for port in ports] for node, ports in cluster.supervisors.items()},
-        "gone": cluster.gone,
-        "leaving": cluster.leaving,
-        "free_slots": [str(slot) for slot in cluster.free_slots],
-        "topologies": {
+    return to_document(ClusterStatus(
+        dir=str(run_dir.path),
+        nodes={node: [f"{node}:{port}" for port in ports] for node, ports in cluster.supervisors.items()},
+        gone=cluster.gone,
+        leaving=cluster.leaving,
+        free_slots=[str(slot) for slot in cluster.free_slots],
+        topologies={
             record.name: statuses.get(record.id) or status_of(client, record, run_dir) for record in cluster.topologies
         },
-        "replaced_by": {
+        replaced_by={
             record.name: record.successor.topology.id for record in cluster.topologies if record.successor is not None
         },
-        "keeper_gone": run_dir.keeper_lock.exists() and daemon_process(run_dir, "keeper") is None,
-        "daemon_deaths": read_deaths(run_dir)[-ERRORS_SHOWN:],
-        "refused_frames": cluster.refused_frames,
-        "unknown": cluster.unknown,
-        "faults": faults_in_force(run_dir),
-    }
+        keeper_gone=run_dir.keeper_lock.exists() and daemon_process(run_dir, "keeper") is None,
+        daemon_deaths=read_deaths(run_dir)[-ERRORS_SHOWN:],
+        refused_frames=cluster.refused_frames,
+        unknown=cluster.unknown,
+        faults=faults_in_force(run_dir),
+    ))
 
 
 def describe(run_dir: RunDir, job: Job, before: RunReport, now: RunReport | None = None) -> dict[str, Any]:
     """Describe a topology completely as of `now`, by default this moment; its rates are those since `before`."""
     now = job.stats() if now is None else now
-    counts: dict[str, Any] = now.to_dict()
     state = job.known_state()
     components = {component.id: component for component in state.topology.components}
     executors, streams = _executors(state), read_streams(run_dir.metrics(job.id))
-    numbers = Counter(executor["component"] for executor in executors)
-    return {
-        "name": job.name, "id": job.id, "status": job.status(state), "replaced_by": _successor(state.topology),
-        "uptime_secs": round(uptime_secs(state.topology), 1),
-        "cwd": state.topology.cwd, "env": state.topology.env_names,
-        "workers_wanted": state.topology.conf["workers"],
-        **{key: value for key, value in counts.items() if key not in ("components", "workers", "topology")},
-        "drained": job.is_drained(),
-        "rates": _rates(before, now),
-        "event_time": dict(_event_times(job, counts["metrics"], executors)),
-        "components": {
-            name: {
-                **component,
-                "executors": numbers[name],
-                "tasks_fixed": components[name].tasks,
-                "inputs": msgspec.to_builtins(components[name].inputs),
-                "outputs": {
-                    stream: {"fields": _own(fields), "emitted": streams.get((name, stream), 0)}
+    numbers = Counter(executor.component for executor in executors)
+    own = ("topology", "components", "workers", "drained")
+    return to_document(Status(
+        **{key: value for key, value in vars(now).items() if key not in own},
+        name=job.name, id=job.id, status=job.status(state), replaced_by=_successor(state.topology),
+        uptime_secs=round(uptime_secs(state.topology), 1),
+        cwd=state.topology.cwd, env=state.topology.env_names,
+        workers_wanted=state.topology.conf["workers"],
+        drained=job.is_drained(),
+        rates=_rates(before, now),
+        event_time=dict(_event_times(job, now.metrics, executors)),
+        components={
+            name: ComponentStatus(
+                **vars(component),
+                executors=numbers[name],
+                tasks_fixed=components[name].tasks,
+                inputs=components[name].inputs,
+                outputs={
+                    stream: Output(_own(fields), streams.get((name, stream), 0))
                     for stream, fields in components[name].outputs.items()
                 },
-            }
-            for name, component in counts["components"].items()
+            )
+            for name, component in now.components.items()
         },
-        "executors": executors,
-        "workers": _workers(job, state),
-        "restarts_total": state.restarts_total,
-        "given_up": [str(slot) for slot in state.topology.given_up],
-        "why_stopped": job.why_stopped(state),
-        "deaths": [_death(equal, job.started) for equal in equal_deaths(state.restarts)[-ERRORS_SHOWN:]],
-        "errors": [
-            {"worker": one.slot, "incarnation": one.incarnation, "reason": one.reason, "error": one.error}
-            for one in state.restarts if one.error
+        executors=executors,
+        workers=_workers(job, state),
+        restarts_total=state.restarts_total,
+        given_up=[str(slot) for slot in state.topology.given_up],
+        why_stopped=job.why_stopped(state),
+        deaths=[_death(equal, job.started) for equal in equal_deaths(state.restarts)[-ERRORS_SHOWN:]],
+        errors=[
+            WorkerError(death.slot, death.incarnation, death.reason, death.error)
+            for death in state.restarts if death.error
         ][-ERRORS_SHOWN:],
-        "faults": faults_in_force(run_dir),
-    }
+        faults=faults_in_force(run_dir),
+    ))
 
 
 def _own(fields: list[str]) -> list[str]:
@@ -120,44 +135,42 @@ def _own(fields: list[str]) -> list[str]:
     return [field for field in fields if not field.startswith(SYSTEM_PREFIX)]
 
 
-def _successor(record: TopologyRecord) -> dict[str, Any] | None:
+def _successor(record: TopologyRecord) -> SuccessorShown | None:
     """Describe the topology that takes this one's place."""
     if record.successor is None:
         return None
     topology = record.successor.topology
-    return {
-        "id": topology.id, "status": topology.status, "workers_wanted": topology.conf["workers"],
-        "fresh": record.successor.fresh,
-    }
+    return SuccessorShown(topology.id, topology.status, topology.conf["workers"], record.successor.fresh)
 
 
-def _rates(before: RunReport, now: RunReport) -> dict[str, float]:
-    secs, was = max(now.duration_secs - before.duration_secs, 1e-3), _totals(before)
+def _rates(before: RunReport, now: RunReport) -> Rates:
+    secs = max(now.duration_secs - before.duration_secs, 1e-3)
     # A move in between may have replaced the boards; totals never fall.
-    rates = {f"{name}_per_sec": round(max(0, count - was[name]) / secs, 1) for name, count in _totals(now).items()}
-    return {"over_secs": round(secs, 3), **rates}
+    grown = (max(0, count - earlier) for count, earlier in zip(_totals(now), _totals(before), strict=True))
+    return Rates(round(secs, 3), *(round(count / secs, 1) for count in grown))
 
 
-def _totals(report: RunReport) -> dict[str, int]:
-    return {
-        "emitted": report.emitted + report.untracked_emitted, "acked": report.acked,
-        "executed": sum(row.executed for row in report.components.values()),
-    }
+def _totals(report: RunReport) -> tuple[int, int, int]:
+    """Return what was emitted, acked and executed."""
+    executed = sum(row.executed for row in report.components.values())
+    return report.emitted + report.untracked_emitted, report.acked, executed
 
 
-def _executors(state: TopologyState) -> list[dict[str, Any]]:
+def _executors(state: TopologyState) -> list[ExecutorShown]:
     if state.assignment is None:
         return []
     return [
-        {"component": executor.component, "tasks": [executor.first_task, executor.last_task], "worker": worker}
+        ExecutorShown(executor.component, [executor.first_task, executor.last_task], worker)
         for worker, executors in zip(map(str, state.assignment.workers), state.assignment.executors, strict=True)
         for executor in executors
     ]
 
 
-def _event_times(job: Job, metrics: Mapping[str, Any], executors: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
+def _event_times(
+    job: Job, metrics: Mapping[str, Any], executors: list[ExecutorShown]
+) -> Iterator[tuple[str, StandingTime]]:
     """Describe where event time stands in each bolt in which it has not ended."""
-    component_of = {row["tasks"][0]: row["component"] for row in executors}
+    component_of = {row.tasks[0]: row.component for row in executors}
     for name, own in metrics.items():
         times, since, sources, places = (own.get(gauge, {}) for gauge in STANDS)
         # The tasks tell each other their times, so what the last one waits for holds up all of them.
@@ -167,11 +180,11 @@ def _event_times(job: Job, metrics: Mapping[str, Any], executors: list[dict[str,
                 partition, index = partition_of(job.run_dir.topology_state(job.name), spout, int(places[task]))
             except ClusterError as error:  # of one topology: the rest of the document tells what came of it
                 partition, index = str(error), None
-            yield name, {
-                "at": datetime.fromtimestamp(times[task], UTC).isoformat() if times[task] > -END / 1e9 else None,
-                "secs": round(time.monotonic() - since[task], 1), "spout": spout, "partition": partition,
-                "task": None if index is None else int(sources[task]) + index,
-            }
+            yield name, StandingTime(
+                at=datetime.fromtimestamp(times[task], UTC).isoformat() if times[task] > -END / 1e9 else None,
+                secs=round(time.monotonic() - since[task], 1), spout=spout, partition=partition,
+                task=None if index is None else int(sources[task]) + index,
+            )
 
 
 def event_time_lines(document: Mapping[str, Any], least_secs: float = 0) -> Iterator[str]:
@@ -184,45 +197,37 @@ def event_time_lines(document: Mapping[str, Any], least_secs: float = 0) -> Iter
             yield f"event time of {name} {stands} for {row['secs']:,.0f} s: {waits}"
 
 
-def _workers(job: Job, state: TopologyState) -> list[dict[str, Any]]:
+def _workers(job: Job, state: TopologyState) -> list[WorkerShown]:
     view = job.view()
     if view is None:
         return []
     rows = []
     for index, slot in enumerate(view.assignment.workers):
         cell = view.board.slot(index)
-        rows.append({
-            "worker": str(slot), "pid": cell.pid, "incarnation": cell.incarnation,
+        opening = view.opening(index, time.monotonic_ns())
+        rows.append(WorkerShown(
+            worker=str(slot), pid=cell.pid, incarnation=cell.incarnation,
             # The board's state, unless the supervisor has given the slot up.
-            "state": FAILED if state.workers.get(str(slot)) == "failed" else STATE_NAMES[cell.state],
-            "uptime_secs": round(process.secs_since(cell.started_ticks), 1)
+            state=FAILED if state.workers.get(str(slot)) == "failed" else STATE_NAMES[cell.state],
+            uptime_secs=round(process.secs_since(cell.started_ticks), 1)
             if process.lives(cell.pid, cell.started_ticks) else None,
-            "restarts": sum(restart.slot == str(slot) for restart in state.restarts),
-            "executors": len(view.assignment.executors[index]),
-            "opening": _opening(view.opening(index, time.monotonic_ns())),
-            "held_bytes": view.board.words[view.board.slot_at(index) + SLOT_HELD_BYTES],
-        })
+            restarts=sum(restart.slot == str(slot) for restart in state.restarts),
+            executors=len(view.assignment.executors[index]),
+            opening=None if opening is None else OpeningTask(*opening[:3], round(opening[3], 1)),
+            held_bytes=view.board.words[view.board.slot_at(index) + SLOT_HELD_BYTES],
+        ))
     return rows
 
 
-def _opening(found: tuple[str, int, str, float] | None) -> dict[str, Any] | None:
-    """Describe the task that a worker is opening."""
-    if found is None:
-        return None
-    component, task, method, secs = found
-    return {"component": component, "task": task, "method": method, "secs": round(secs, 1)}
-
-
-def _death(equal: list[RestartRecord], started: float) -> dict[str, Any]:
+def _death(equal: list[RestartRecord], started: float) -> WorkerDeath:
     """Describe the last of equal ends, with the first line of its last words or of its stack."""
     restart = equal[-1]
-    return {
-        "worker": restart.slot, "incarnation": restart.incarnation, "times": len(equal), "reason": restart.reason,
-        "workers": len({death.slot for death in equal}),
-        "first_secs": round(equal[0].at_monotonic_secs - started, 2),
-        "last_secs": round(restart.at_monotonic_secs - started, 2),
-        "rss_bytes": restart.rss_bytes, "error": restart.error.partition("\n")[0],
-    }
+    return WorkerDeath(
+        restart.slot, restart.incarnation, restart.reason, restart.error.partition("\n")[0], times=len(equal),
+        workers=len({death.slot for death in equal}),
+        first_secs=round(equal[0].at_monotonic_secs - started, 2),
+        last_secs=round(restart.at_monotonic_secs - started, 2), rss_bytes=restart.rss_bytes,
+    )
 
 
 def status_of(client: NimbusClient, record: TopologyRecord, run_dir: RunDir) -> str:
@@ -256,19 +261,19 @@ def daemon_process(run_dir: RunDir, name: str) -> DaemonRecord | None:
     return record if record is not None and process.lives(record.pid, record.started_ticks) else None
 
 
-def faults_in_force(run_dir: RunDir) -> list[dict[str, Any]]:
-    """Describe the faults now in force in all topologies and daemons, for programs and for `fault_lines`."""
+def faults_in_force(run_dir: RunDir) -> list[FaultShown]:
+    """Describe the faults now in force in all topologies and daemons."""
     now = time.monotonic()
     return [
-        {
-            "id": fault.id, "kind": fault.kind, "targets": fault.targets, "hits": who([fault]),
-            "left_secs": round(fault.left_secs(now), 1), "params": fault.params, "probability": fault.probability,
-        }
+        FaultShown(
+            fault.id, fault.kind, fault.targets, who([fault]), round(fault.left_secs(now), 1), fault.params,
+            fault.probability,
+        )
         for fault in faults_now(run_dir, now)
     ]
 
 
-def describe_processes(processes: list[psutil.Process]) -> list[dict[str, Any]]:
+def describe_processes(processes: list[psutil.Process]) -> list[ProcessShown]:
     """Return a row for each process of a cluster, in the order of roles, nodes and ports."""
     rows = []
     for found in processes:
@@ -278,14 +283,14 @@ def describe_processes(processes: list[psutil.Process]) -> list[dict[str, Any]]:
                 # A child of a worker that did not execute anything shows the worker's role.
                 role = None
             node, _, port = ("" if role is None else role.name).partition(":")
-            rows.append({
-                "role": OTHER if role is None else str(role.kind),
-                "node": node or None, "port": int(port) if port.isdecimal() else None,
-                "topology": (role.topology if role is not None else "") or None,
-                "pid": found.pid, "parent_pid": found.ppid(),
-                "uptime_secs": round(process.secs_since(process.start_time_ticks(found.pid)), 1),
-                "rss_bytes": found.memory_info().rss, "command": " ".join(found.cmdline()).rstrip(),
-            })
+            rows.append(ProcessShown(
+                role=OTHER if role is None else str(role.kind),
+                node=node or None, port=int(port) if port.isdecimal() else None,
+                topology=(role.topology if role is not None else "") or None,
+                pid=found.pid, parent_pid=found.ppid(),
+                uptime_secs=round(process.secs_since(process.start_time_ticks(found.pid)), 1),
+                rss_bytes=found.memory_info().rss, command=" ".join(found.cmdline()).rstrip(),
+            ))
     return sorted(rows, key=lambda row: (
-        _ORDER.index(row["role"]), row["node"] or "", row["port"] or 0, row["pid"],
+        _ORDER.index(row.role), row.node or "", row.port or 0, row.pid,
     ))

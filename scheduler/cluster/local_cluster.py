@@ -24,7 +24,7 @@ from squall.engine.api.topology import Topology
 from squall.engine.errors import ClusterError, SquallError
 from squall.engine.foreign.text import plain, plain_lines
 from squall.engine.plural import plural
-from squall.engine.report.document import strict_json
+from squall.engine.report.document import strict_json, to_document
 from squall.engine.report.run_report import RunReport
 from squall.ipc.private import naming, room_error
 from squall.scheduler.client.cluster import ClusterUse, configured
@@ -135,7 +135,7 @@ class LocalCluster(ClusterUse):
                 text = f"the dead letters of {job.name} could not be kept, here they are: {error}"
                 sys.stderr.write(plain(text) + "\n")
                 for letter in DeadLetters(self.run_dir.topology_state(job.name)).look().letters:
-                    sys.stderr.write(plain_lines(strict_json(letter.public())) + "\n")
+                    sys.stderr.write(plain_lines(strict_json(to_document(letter))) + "\n")
                 continue
             if kept is not None:
                 path, count = kept

@@ -77,10 +77,6 @@ class DeadLetter(msgspec.Struct, frozen=True):
     why_no_payload: str = ""
     """Why it cannot be given back; empty if it can. The payload of one that its spout gave up is kept nevertheless."""
 
-    def public(self) -> dict[str, Any]:
-        """The fields that `--json` shows."""
-        return msgspec.structs.asdict(self)
-
 
 class Contents(NamedTuple):
     """The content of a ledger."""

@@ -13,6 +13,7 @@ from squall.cli.shown.output import note
 from squall.cli.shown.screen import Grid, show
 from squall.engine.errors import UsageError
 from squall.engine.plural import plural
+from squall.engine.report.document import to_document
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.standing import DIRECTORY_VARIABLE
 from squall.scheduler.records.dead_letters import DeadLetter, DeadLetters
@@ -44,7 +45,7 @@ def dead_letters(topology: str, directory: str | None, replay: bool, ids: tuple[
     letters = ledger.give_back(ids) if replay else ledger.chosen(found, ids)
     document = {
         "topology": topology, "dir": str(run_dir.path), "given_back": replay,
-        "letters": [letter.public() for letter in letters], "damaged": damage,
+        "letters": list(map(to_document, letters)), "damaged": damage,
     }
     did = f"{len(letters)} given back to" if replay else f"{plural(len(letters), 'dead letter')} of"
     show(as_json, document, [*([grid_of(letters)] if letters else []), f"{did} {topology} in {run_dir.path}"])

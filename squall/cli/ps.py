@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from squall.cli.shown.screen import Block, Grid, plain_number, show
 from squall.cli.standing import directory_option, json_option
 from squall.engine.errors import UsageError
-from squall.engine.report.document import with_schema
-from squall.scheduler.client.described import OTHER, describe_processes
+from squall.engine.report.document import to_document, with_schema
+from squall.scheduler.client.described import describe_processes
 from squall.scheduler.client.standing import open_cluster, start_hint
+from squall.scheduler.client.statuses import OTHER, ProcessList, ProcessShown
 from squall.scheduler.common.role import processes_of
 
 
@@ -24,16 +23,15 @@ def ps_command(directory: str | None, as_json: bool) -> None:
     rows = describe_processes(processes_of(run_dir))
     if not rows:
         raise UsageError(f"no process of a cluster runs in {run_dir.path}: {start_hint(directory)}")
-    show(as_json, with_schema("ps", {"dir": str(run_dir.path), "processes": rows}), [_grid(rows)])
+    show(as_json, with_schema("ps", to_document(ProcessList(str(run_dir.path), rows))), [_grid(rows)])
 
 
-def _grid(rows: list[dict[str, Any]]) -> Block:
+def _grid(rows: list[ProcessShown]) -> Block:
     head = ["role", "node", "port", "topology", "pid", "uptime s", "MiB"]
     return Grid(head, [
         [
-            row["role"] if row["role"] != OTHER else f"{OTHER}: {row['command']}", row["node"],
-            plain_number(row["port"]), row["topology"], plain_number(row["pid"]),
-            round(row["uptime_secs"]), row["rss_bytes"] >> 20,
+            row.role if row.role != OTHER else f"{OTHER}: {row.command}", row.node, plain_number(row.port),
+            row.topology, plain_number(row.pid), round(row.uptime_secs), row.rss_bytes >> 20,
         ]
         for row in rows
     ])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import click
 
@@ -23,10 +22,11 @@ from squall.cli.standing import (
 )
 from squall.engine.errors import UsageError
 from squall.engine.plural import plural
-from squall.engine.report.document import with_schema
+from squall.engine.report.document import to_document, with_schema
 from squall.scheduler.client.described import status_of
 from squall.scheduler.client.job import Gone
 from squall.scheduler.client.standing import limit_secs, uptime_secs
+from squall.scheduler.client.statuses import ListedTopology, TopologyList
 from squall.scheduler.nimbus.submission import WORKERS_MAX
 
 _MOST_DIGITS = 9
@@ -38,7 +38,7 @@ _MOST_DIGITS = 9
 @json_option
 def list_command(directory: str | None, as_json: bool) -> None:
     """List the topologies of the cluster. Exit code 1 if the store knows none although there are remains of some."""
-    rows: list[dict[str, Any]] = []
+    rows: list[ListedTopology] = []
     with nimbus_of(directory) as (run_dir, client):
         cluster = client.get_cluster()
         for record in cluster.topologies:
@@ -47,25 +47,25 @@ def list_command(directory: str | None, as_json: bool) -> None:
             except UsageError:
                 # It was removed between the two requests.
                 continue
-            rows.append({
-                "name": record.name, "id": record.id, "status": status_of(client, record, run_dir),
-                "replaced_by": None if record.successor is None else record.successor.topology.id,
-                "tasks": sum(component.tasks for component in record.components),
-                "executors": 0 if state.assignment is None else sum(map(len, state.assignment.executors)),
-                "workers": len(state.workers), "workers_ready": list(state.workers.values()).count("ready"),
-                "workers_wanted": record.conf["workers"], "restarts": state.restarts_total,
-                "uptime_secs": round(uptime_secs(record), 1),
-            })
+            rows.append(ListedTopology(
+                name=record.name, id=record.id, status=status_of(client, record, run_dir),
+                replaced_by=None if record.successor is None else record.successor.topology.id,
+                tasks=sum(component.tasks for component in record.components),
+                executors=0 if state.assignment is None else sum(map(len, state.assignment.executors)),
+                workers=len(state.workers), workers_ready=list(state.workers.values()).count("ready"),
+                workers_wanted=record.conf["workers"], restarts=state.restarts_total,
+                uptime_secs=round(uptime_secs(record), 1),
+            ))
     tell_unknown(cluster.unknown)
     shown = [
-        [row["name"], state_cell(row["status"]), row["tasks"], row["executors"],
-         f"{row['workers_ready']}/{row['workers_wanted']}", alarm_cell(row["restarts"]), round(row["uptime_secs"])]
+        [row.name, state_cell(row.status), row.tasks, row.executors, f"{row.workers_ready}/{row.workers_wanted}",
+         alarm_cell(row.restarts), round(row.uptime_secs)]
         for row in rows
     ]
     head = ["topology", "status", "tasks", "executors", "workers", "restarts", "uptime s"]
-    replaced = [replaced_text(row["name"], row["replaced_by"]) for row in rows if row["replaced_by"]]
+    replaced = [replaced_text(row.name, row.replaced_by) for row in rows if row.replaced_by]
     blocks: list[Block] = [Grid(head, shown), *replaced] if rows else ["no topologies"]
-    show(as_json, with_schema("list", {"topologies": rows}), blocks)
+    show(as_json, with_schema("list", to_document(TopologyList(rows))), blocks)
     if cluster.unknown and not rows:
         # The store was lost: a script that asks whether anything runs must not read that nothing does.
         raise click.exceptions.Exit(1)

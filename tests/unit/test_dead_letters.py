@@ -48,7 +48,7 @@ def test_a_letter_holds_everything_and_goes_back_to_its_own_task_with_its_very_v
         "exception", "bolt", 3, "node-1:6700", "ValueError: no", 5,
     )
     assert letter.at.endswith("+00:00")
-    assert "payload" not in letter.public()
+    assert not hasattr(letter, "payload")
     assert (letters.directory / LEDGER).stat().st_mode & 0o777 == 0o600
     assert len(letters.give_back()) == 2
     assert taken(letters, index=0) == []
@@ -58,7 +58,7 @@ def test_a_letter_holds_everything_and_goes_back_to_its_own_task_with_its_very_v
 
 def test_the_page_says_why_and_where_a_letter_failed(letters: DeadLetters) -> None:
     letters.add("spout", 1, "c", (), Failure(WORKER_DIED, worker="node-1:6700"))
-    rows = [letter_row(letter.public()) for letter in add(letters, "a")]
+    rows = [letter_row(letter) for letter in add(letters, "a")]
     assert [(row["why"], row["where"]) for row in rows] == [
         ("worker died", "node-1:6700"), ("exception: ValueError: no", "bolt"),
     ]

@@ -19,8 +19,7 @@ from squall.connect.flux import load_flux
 from squall.connect.flux_file import read_flux
 from squall.engine.errors import UsageError
 from squall.testing import complete_topology
-from tests.flux_schema import flux_schema
-from tests.schemas import schema
+from tests.schemas import flux_schema, schema
 from tests.unit import flux_words
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flux" / "topology.yaml"
@@ -314,7 +313,7 @@ def test_a_file_holds_one_topology() -> None:
 
 
 def test_the_schema_is_that_of_the_table() -> None:
-    assert schema("flux") == flux_schema(), "run: python -m tests.flux_schema"
+    assert schema("flux") == flux_schema(), "run: python -m tests.schemas"
     jsonschema.Draft202012Validator.check_schema(schema("flux"))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from squall.scheduler.client.rates import component_rates
+from squall.ui.charts import component_rates
 
 
 def document(**changed: int) -> dict[str, Any]:

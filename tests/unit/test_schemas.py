@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
+import pytest
 
 from squall.engine.report.document import VERSIONS, with_schema
-from tests.schemas import SCHEMAS, schema
+from tests.schemas import MADE, SCHEMAS, made, schema
 
 
 def test_each_document_has_its_schema() -> None:
@@ -16,15 +16,9 @@ def test_each_document_has_its_schema() -> None:
         assert (fields["schema"], fields["version"]) == ({"const": f"squall/{name}"}, {"const": version})
 
 
-def test_each_file_is_complete_and_copies_of_a_definition_are_equal() -> None:
-    definitions: dict[str, tuple[str, object]] = {}
-    for name in VERSIONS:
-        text = (SCHEMAS / f"{name}.json").read_text(encoding="utf-8")
-        own = schema(name).get("$defs", {})
-        assert set(re.findall(r'"\$ref": "(.*?)"', text)) == {f"#/$defs/{definition}" for definition in own}, name
-        for definition, content in own.items():
-            first, there = definitions.setdefault(definition, (name, content))
-            assert content == there, f"$defs/{definition} in {name}.json is not that of {first}.json"
+@pytest.mark.parametrize("name", MADE)
+def test_reports_and_statuses_are_described_by_their_classes(name: str) -> None:
+    assert schema(name) == made(name), "run: python -m tests.schemas"
 
 
 def test_the_head_comes_first() -> None:

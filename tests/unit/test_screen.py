@@ -68,7 +68,8 @@ def test_a_table_fits_the_window_and_numbers_stay_whole(name: str, number: int, 
 def document_of(part: dict[str, Any], text: str, number: int, kinds: Any = None) -> Any:
     """A document by its schema: each text in it is `text`, each number is `number`."""
     kinds = part.get("$defs", kinds)
-    part = kinds[part["$ref"].rpartition("/")[2]] if "$ref" in part else part.get("anyOf", [part])[-1]
+    part = part.get("anyOf", [part])[0]
+    part = kinds[part["$ref"].rpartition("/")[2]] if "$ref" in part else part
     if choices := part.get("enum", [part["const"]] if "const" in part else []):
         return choices[-1]
     match part["type"]:

@@ -131,7 +131,7 @@ def _cluster(api: ClusterApi, known: dict[str, Family]) -> None:
         if (record := daemon_process(api.run_dir, name)) is not None:
             _process(record.pid, "daemon", (name,), known)
     for death in read_deaths(api.run_dir):
-        key = (str(death["daemon"]).replace(" ", "-"),)
+        key = (death.daemon.replace(" ", "-"),)
         deaths[key] = float(str(deaths.get(key, 0))) + 1
 
 

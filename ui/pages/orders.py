@@ -105,8 +105,8 @@ def inject_fault(api: ClusterApi) -> None:
         line["box"] = ui.input("Fault", placeholder="KIND TARGET NAME=VALUE for 10s").classes("w-full")
         with ui.element("div").classes("sq-list").props('tabindex=0 role=region aria-label="What can be broken"'):
             for kind in api.faults():
-                ui.label(f"{kind['name']}: {kind['meaning']}").classes("q-mt-sm")
-                ui.label(f"as in: {kind['example']}").classes("sq-soft")
+                ui.label(f"{kind.name}: {kind.meaning}").classes("q-mt-sm")
+                ui.label(f"as in: {kind.example}").classes("sq-soft")
 
     confirm(
         "Inject a fault", "Something breaks on purpose, and heals when its time is over.", "Inject",

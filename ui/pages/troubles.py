@@ -10,6 +10,7 @@ from nicegui import run, ui
 
 from squall.engine.errors import SquallError
 from squall.engine.report.repeats import equal_failures
+from squall.scheduler.records.dead_letters import DeadLetter
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.pages.live_table import Table
 from squall.ui.pages.orders import confirm
@@ -121,14 +122,14 @@ class DeadLetterList:
         self._ledger = ()
 
 
-def letter_row(letter: Mapping[str, Any]) -> dict[str, Any]:
+def letter_row(letter: DeadLetter) -> dict[str, Any]:
     """Show a dead letter. One that ended its worker has neither error nor component: the reason says why, the worker
     where."""
     return {
-        **{key: text(letter[key]) for key in ("id", "values", "spout", "message_id", "why_no_payload")},
-        "why": text(": ".join(filter(None, (letter["reason"], letter["error"])))),
-        "where": text(letter["component"] or letter["worker"]),
-        "at": datetime.fromisoformat(letter["at"]).timestamp(), "attempt": letter["attempt"],
+        **{key: text(getattr(letter, key)) for key in ("id", "values", "spout", "message_id", "why_no_payload")},
+        "why": text(": ".join(filter(None, (letter.reason, letter.error)))),
+        "where": text(letter.component or letter.worker),
+        "at": datetime.fromisoformat(letter.at).timestamp(), "attempt": letter.attempt,
     }
 
 

@@ -6,6 +6,8 @@ not decided here: see `ui.access`.
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
@@ -19,8 +21,18 @@ def api_app(api: ClusterApi) -> FastAPI:
     """An application of both APIs and /metrics, to be served or mounted. Its description is at
     /api/squall/v1/openapi.json."""
     app = FastAPI(title="Squall", version="1", openapi_url="/api/squall/v1/openapi.json", docs_url=None, redoc_url=None)
-    for router in (squall_router(api), storm_router(api), metrics_router(api)):
+    classes: dict[str, Any] = {}
+    for router in (squall_router(api, classes), storm_router(api), metrics_router(api)):
         app.include_router(router)
+    describe = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        """FastAPI's description, with the classes that it does not know. Made anew whenever a route was added."""
+        document = describe()
+        document["components"]["schemas"].update(classes)
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]
 
     @app.api_route("/api/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False)
     def nothing(path: str) -> JSONResponse:

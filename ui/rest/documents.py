@@ -1,86 +1,55 @@
-"""The documents of Squall's own REST API, of which FastAPI makes its OpenAPI description.
+"""The documents of Squall's own REST API, beside those of `scheduler.client.statuses`, and the orders that it takes.
 
 Guarantees: what is named here is there, of this type. A newer Squall may add keys, never change one. Sizes are bytes,
 times in seconds or milliseconds as their names say.
+
+Thread: any.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from squall.engine.report.failure_log import ComponentFailures
+from squall.engine.report.run_report import Percentiles
+from squall.scheduler.client.statuses import (
+    ClusterStatus,
+    ComponentStatus,
+    ExecutorShown,
+    Rates,
+    Status,
+    WorkerDeath,
+    WorkerError,
+)
+from squall.ui.cluster_api import LINES
 
-class Document(BaseModel):
-    """A JSON object, which may have more keys than are named."""
 
-    model_config = ConfigDict(extra="allow")
-
-
-class RefusalDocument(Document):
+class RefusalDocument(TypedDict):
     """Why nothing was done."""
 
     error: str
 
 
-class Status(Document):
+class StatusAfter(TypedDict):
     """The status of a topology after an order."""
 
     status: str
 
 
-class FaultDocument(Document):
-    """A fault in force, or one that was begun or ended."""
+class ClusterNow(ClusterStatus):
+    """What `squall status --json` shows, and how old it is."""
 
-    id: int
-    kind: str
-    targets: list[str]
-    params: dict[str, Any]
-    probability: float | None
-
-
-class DaemonDeath(Document):
-    daemon: str
-    reason: str
-    error: str
-    at_unix_secs: float
-
-
-class ClusterDocument(Document):
-    dir: str
-    nodes: dict[str, list[str]]
-    """Node -> its slots."""
-    gone: list[str]
-    leaving: list[str]
-    free_slots: list[str]
-    topologies: dict[str, str]
-    """Name -> status."""
-    replaced_by: dict[str, str]
-    keeper_gone: bool
-    daemon_deaths: list[DaemonDeath]
-    refused_frames: int
-    unknown: list[str]
-    faults: list[FaultDocument]
     away: str
     """Why Nimbus does not answer; empty if it does."""
     age_secs: float
 
 
-class LatencyDocument(Document):
-    p50: float | None
-    p90: float | None
-    p99: float | None
-    max: float | None
+class TopologyRow(TypedDict):
+    """A topology in short."""
 
-
-class Rates(Document):
-    over_secs: float
-    emitted_per_sec: float
-    acked_per_sec: float
-    executed_per_sec: float
-
-
-class TopologyRow(Document):
     name: str
     id: str
     status: str
@@ -95,44 +64,13 @@ class TopologyRow(Document):
     pending: int
     dead_letters: int
     rates: Rates
-    latency_ms: LatencyDocument
-    recent_latency_ms: LatencyDocument
+    latency_ms: Percentiles
+    recent_latency_ms: Percentiles
 
 
-class Input(Document):
-    component: str
-    stream: str
-    grouping: str
-    fields: list[str]
+class ComponentRates(TypedDict):
+    """What a component did since the look before."""
 
-
-class Output(Document):
-    fields: list[str]
-    emitted: int
-
-
-class ComponentDocument(Document):
-    kind: str
-    tasks: int
-    executors: int
-    emitted: int
-    transferred: int
-    executed: int
-    acked: int
-    failed: int
-    dead_letters: int
-    waiting: int
-    pending: int
-    errors: int
-    in_queue: int
-    execute_ns: int
-    execute_latency_ms: float | None
-    capacity: float
-    inputs: list[Input]
-    outputs: dict[str, Output]
-
-
-class ComponentRates(Document):
     executed_per_sec: float
     emitted_per_sec: float
     acked_per_sec: float
@@ -141,79 +79,19 @@ class ComponentRates(Document):
     capacity: float
 
 
-class WorkerDocument(Document):
-    worker: str
-    pid: int
-    incarnation: int
-    state: str
-    uptime_secs: float | None
-    restarts: int
-    executors: int
-    held_bytes: int
-
-
-class ExecutorDocument(Document):
-    component: str
-    tasks: list[int] = Field(min_length=2, max_length=2)
-    """The first and the last."""
-    worker: str
-
-
-class DeathDocument(Document):
-    worker: str
-    incarnation: int
-    times: int
-    reason: str
-    rss_bytes: int
-    error: str
-
-
-class WorkerError(Document):
-    worker: str
-    incarnation: int
-    reason: str
-    error: str
-
-
-class FailuresOfComponent(Document):
-    counts: dict[str, int]
-    """Reason -> failed messages."""
-    last: list[dict[str, Any]]
-
-
-class TopologyDocument(Document):
+@dataclass(frozen=True, kw_only=True)
+class TopologyNow(Status):
     """What `squall status NAME --json` shows, and what was since the look before: rates of components in `recent`,
     latencies in `recent_latency_ms`."""
 
-    name: str
-    id: str
-    status: str
     at_unix_secs: float
-    uptime_secs: float
-    workers_wanted: int
-    drained: bool
-    emitted: int
-    acked: int
-    failed: int
-    pending: int
-    waiting: int
-    dead_letters: int
-    rates: Rates
-    latency_ms: LatencyDocument
-    recent_latency_ms: LatencyDocument
-    components: dict[str, ComponentDocument]
-    executors: list[ExecutorDocument]
-    workers: list[WorkerDocument]
-    restarts_total: int
-    deaths: list[DeathDocument]
-    errors: list[WorkerError]
-    failures: dict[str, FailuresOfComponent]
-    metrics: dict[str, dict[str, Any]]
-    faults: list[FaultDocument]
     recent: dict[str, ComponentRates]
+    recent_latency_ms: Percentiles
 
 
-class WindowDocument(Document):
+class WindowCounts(TypedDict):
+    """What a component did in a window."""
+
     over_secs: float
     emitted: int
     transferred: int
@@ -225,35 +103,42 @@ class WindowDocument(Document):
     capacity: float
 
 
-class TaskDocument(Document):
+class TaskCounts(TypedDict):
+    """The counters of a task."""
+
     task: int
     component: str
     kind: str
     worker: str
     counters: dict[str, int]
+    alive: bool
 
 
-class OneComponent(Document):
+class OneComponent(TypedDict):
+    """A component, its tasks, and what it did in Storm's windows."""
+
     name: str
-    component: ComponentDocument
+    component: ComponentStatus
     recent: ComponentRates
-    windows: dict[str, WindowDocument]
+    windows: dict[str, WindowCounts]
     """ "600", "10800", "86400" and ":all-time"."""
-    tasks: list[TaskDocument]
-    executors: list[ExecutorDocument]
+    tasks: list[TaskCounts]
+    executors: list[ExecutorShown]
 
 
-class Errors(Document):
+class Errors(TypedDict):
+    """What went wrong in a topology."""
+
     stopped: str
     """The fault of its set-up at which the topology has stopped."""
-    deaths: list[DeathDocument]
+    deaths: list[WorkerDeath]
     errors: list[WorkerError]
-    failures: dict[str, FailuresOfComponent]
+    failures: dict[str, ComponentFailures]
     close_errors: list[str]
 
 
-class Point(Document):
-    """Empty values are a gap, in which nobody looked."""
+class Point(TypedDict):
+    """A topology at a moment. Empty values are a gap, in which nobody looked."""
 
     at_unix_secs: float
     emitted_per_sec: float | None
@@ -264,49 +149,111 @@ class Point(Document):
     p99_ms: float | None
 
 
-class Mark(Document):
+class Mark(TypedDict):
+    """Something that happened."""
+
     at_unix_secs: float
     kind: str
     text: str
 
 
-class HistoryDocument(Document):
+class HistoryDocument(TypedDict):
+    """Rates, pending messages and latencies, and what happened meanwhile."""
+
     step_secs: int
     points: list[Point]
     marks: list[Mark]
 
 
-class LetterDocument(Document):
-    id: str
-    at: str
-    spout: str
-    message_id: str
-    values: str
-    reason: str
-    component: str
-    task: int
-    worker: str
-    error: str
-    attempt: int
-    why_no_payload: str
+class LogLine(TypedDict):
+    """A line of a worker's log."""
 
-
-class LogLine(Document):
     worker: str
     line: str
 
 
-class FaultKindDocument(Document):
-    """A kind of fault that can be injected."""
+TracedHop = TypedDict("TracedHop", {
+    "from": str, "from_task": int, "stream": str, "to": str, "to_task": int, "tuples": int, "together": int,
+    "parent": int | None, "failed": bool, "began_ms": float, "transport_ms": float | None, "queue_ms": float | None,
+    "execute_ms": float | None,
+})
+"""Tuples of a message that one task sent to another; null for what was not seen. `parent`: index of the hop in whose
+execution they were emitted; null: by the spout. `began_ms`: after the emit of the message."""
 
-    name: str
-    group: str
-    meaning: str
-    acts_on: str
-    example: str
+
+class TracedAttempt(TypedDict):
+    """An emit of a message, and what came of it."""
+
+    root: str
+    outcome: str
+    """acked, failed or open."""
+    began_ms: float
+    took_ms: float | None
+    failure: dict[str, Any] | None
+    hops: list[TracedHop]
+
+
+class TracedMessage(TypedDict):
+    """A message with its attempts."""
+
+    message_id: str
+    values: str
+    spout: str
+    task: int
+    attempts: list[TracedAttempt]
+
+
+class TraceDocument(TypedDict):
+    """The ways of the messages that a trace has followed."""
+
+    id: str
+    topology: str
+    ended: bool
+    messages: list[TracedMessage]
+
+
+class TappedTuple(TypedDict):
+    """A tuple that passed."""
+
+    component: str
+    task: int
+    stream: str
+    values: str
+    how: str
+    """emitted or executed."""
+
+
+class TapDocument(TypedDict):
+    """The tuples that a tap has shown."""
+
+    id: str
+    topology: str
+    ended: bool
+    tuples: list[TappedTuple]
+
+
+class ProfileDocument(TypedDict):
+    """A flame graph that was drawn."""
+
+    id: str
+    topology: str
+    worker: str
+
+
+class HistoryQuestion(BaseModel):
+    window_secs: float = Field(3600.0, ge=1, le=86400)
+    points: int = Field(300, ge=1, le=3600)
+
+
+class LogsQuestion(BaseModel):
+    worker: str = Field("", description="NODE:PORT; none: all workers")
+    search: str = Field("", description="text that a line holds")
+    limit: int = Field(LINES, ge=1, le=LINES)
 
 
 class OrderBody(BaseModel):
+    """What an order may say, and nothing else."""
+
     model_config = ConfigDict(extra="forbid")
 
 
@@ -343,75 +290,11 @@ class TraceOrder(OrderBody):
     secs: float = Field(default=10.0, gt=0.0, le=3600.0)
 
 
-class TracedHop(Document):
-    """Tuples of a message that one task sent to another; None for what was not seen."""
-
-    from_: str = Field(alias="from")
-    from_task: int
-    stream: str
-    to: str
-    to_task: int
-    tuples: int
-    parent: int | None
-    """Index of the hop in whose execution they were emitted; null: by the spout."""
-    failed: bool
-    began_ms: float
-    """After the emit of the message."""
-    transport_ms: float | None
-    queue_ms: float | None
-    execute_ms: float | None
-
-
-class TracedAttempt(Document):
-    outcome: str
-    """acked, failed or open."""
-    took_ms: float | None
-    failure: dict[str, Any] | None
-    hops: list[TracedHop]
-
-
-class TracedMessage(Document):
-    message_id: str
-    values: str
-    spout: str
-    task: int
-    attempts: list[TracedAttempt]
-
-
-class TraceDocument(Document):
-    id: str
-    topology: str
-    ended: bool
-    messages: list[TracedMessage]
-
-
 class TapOrder(OrderBody):
     component: str
     secs: float = Field(default=60.0, gt=0.0, le=3600.0)
 
 
-class TappedTuple(Document):
-    component: str
-    task: int
-    stream: str
-    values: str
-    how: str
-    """emitted or executed."""
-
-
-class TapDocument(Document):
-    id: str
-    topology: str
-    ended: bool
-    tuples: list[TappedTuple]
-
-
 class ProfileOrder(OrderBody):
     worker: str
     secs: float = Field(default=10.0, gt=0.0, le=300.0)
-
-
-class ProfileDocument(Document):
-    id: str
-    topology: str
-    worker: str

@@ -6,17 +6,25 @@ Guarantees: an answer is of the type that the OpenAPI description gives. A refus
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request, Response
+import msgspec
+from fastapi import APIRouter, Body, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 
 from squall.engine.errors import ClusterError, SquallError
 from squall.engine.foreign.text import plain
-from squall.ui.cluster_api import LINES, ClusterApi, ReadOnly
+from squall.engine.report.document import schema_of
+from squall.scheduler.faults.catalogue import Kind
+from squall.scheduler.faults.in_force import FaultInForce
+from squall.scheduler.records.dead_letters import DeadLetter
+from squall.ui.cluster_api import ClusterApi, ReadOnly
 from squall.ui.rest import documents as doc
 from squall.ui.sampler import Unknown
 
@@ -24,183 +32,111 @@ PREFIX = "/api/squall/v1"
 SVG = "image/svg+xml"
 _APART = {"content-security-policy": "sandbox allow-scripts"}
 """A flame graph has a script of its own and names of users' functions: it gets no session of ours."""
-Handler = Callable[[Request], Coroutine[Any, Any, Response]]
-Name = Annotated[str, Path(description="name of a topology")]
+Asked = Callable[..., Any]
+"""A method of `ClusterApi`."""
 
 
-def code_of(error: SquallError) -> int:
+def code_of(error: Exception) -> int:
     """The HTTP status of a refusal."""
-    codes: tuple[tuple[type[SquallError], int], ...] = ((Unknown, 404), (ReadOnly, 403), (ClusterError, 503))
-    return next((code for kind, code in codes if isinstance(error, kind)), 400)
-
-
-def wrong_use(error: RequestValidationError) -> str:
-    """The mistakes in a request, in one line."""
-    mistakes = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-    return plain("; ".join(mistakes))
+    codes: dict[type[SquallError], int] = {Unknown: 404, ReadOnly: 403, ClusterError: 503}
+    return next((code for kind, code in codes.items() if isinstance(error, kind)), 400)
 
 
 class SquallRoute(APIRoute):
     """Answers mistakes with one line."""
 
-    def get_route_handler(self) -> Handler:
+    def refusal(self, error: Exception, why: str) -> Response:
+        """The answer to a mistake."""
+        return JSONResponse({"error": why}, code_of(error))
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
         async def handler(request: Request) -> Response:
             try:
                 return await handle(request)
             except RequestValidationError as error:
-                return JSONResponse({"error": wrong_use(error)}, 400)
+                mistakes = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+                return self.refusal(error, plain("; ".join(mistakes)))
             except SquallError as error:
-                return JSONResponse({"error": plain(error)}, code_of(error))
+                return self.refusal(error, plain(error))
 
         return handler
 
 
-def squall_router(api: ClusterApi) -> APIRouter:
-    """The routes, which ask and tell `api`."""
-    away = {"model": doc.RefusalDocument, "description": "Nimbus is away"}
-    responses: dict[int | str, dict[str, Any]] = {"4XX": {"model": doc.RefusalDocument}, 503: away}
-    router = APIRouter(prefix=PREFIX, route_class=SquallRoute, responses=responses)
-    _questions(router, api)
-    _orders(router, api)
-    _watches(router, api)
-    return router
+_ROUTES: dict[str, tuple[Asked, type[BaseModel] | None, Any]] = {
+    "GET /cluster": (ClusterApi.cluster, None, doc.ClusterNow),
+    "GET /topologies": (ClusterApi.topologies, None, list[doc.TopologyRow]),
+    "GET /topologies/{name}": (ClusterApi.topology, None, doc.TopologyNow),
+    "GET /topologies/{name}/components/{component}": (ClusterApi.component, None, doc.OneComponent),
+    "GET /topologies/{name}/tasks": (ClusterApi.tasks, None, list[doc.TaskCounts]),
+    "GET /topologies/{name}/history": (ClusterApi.history, doc.HistoryQuestion, doc.HistoryDocument),
+    "GET /topologies/{name}/errors": (ClusterApi.errors, None, doc.Errors),
+    "GET /topologies/{name}/dead-letters": (ClusterApi.dead_letters, None, list[DeadLetter]),
+    "GET /topologies/{name}/logs": (ClusterApi.logs, doc.LogsQuestion, list[doc.LogLine]),
+    "GET /faults": (ClusterApi.faults, None, list[Kind]),
+    "POST /topologies/{name}/activate": (ClusterApi.activate, None, doc.StatusAfter),
+    "POST /topologies/{name}/deactivate": (ClusterApi.deactivate, None, doc.StatusAfter),
+    "POST /topologies/{name}/rebalance": (ClusterApi.rebalance, doc.RebalanceOrder, doc.StatusAfter),
+    "POST /topologies/{name}/kill": (ClusterApi.kill, doc.KillOrder, doc.StatusAfter),
+    "POST /topologies/{name}/reset": (ClusterApi.reset, None, doc.StatusAfter),
+    "POST /topologies/{name}/dead-letters/replay": (ClusterApi.replay, doc.ReplayOrder, list[DeadLetter]),
+    "POST /inject": (ClusterApi.inject, doc.InjectOrder, list[FaultInForce]),
+    "POST /heal": (ClusterApi.heal, doc.HealOrder, list[FaultInForce]),
+    "POST /topologies/{name}/traces": (ClusterApi.begin_trace, doc.TraceOrder, doc.TraceDocument),
+    "GET /traces/{trace_id}": (ClusterApi.trace, None, doc.TraceDocument),
+    "POST /topologies/{name}/taps": (ClusterApi.begin_tap, doc.TapOrder, doc.TapDocument),
+    "GET /taps/{tap_id}": (ClusterApi.tap, None, doc.TapDocument),
+    "POST /topologies/{name}/profiles": (ClusterApi.profile, doc.ProfileOrder, doc.ProfileDocument),
+}
+"""Method and path -> what answers, what it may be told besides the parameters in the path, and the answer's type."""
 
 
-def _questions(router: APIRouter, api: ClusterApi) -> None:
-    @router.get("/cluster", response_model=doc.ClusterDocument)
-    def cluster() -> Any:
-        """Nodes, slots, topologies, deaths of daemons, faults in force."""
-        return api.cluster()
+def squall_router(api: ClusterApi, classes: dict[str, Any]) -> APIRouter:
+    """The routes, which ask and tell `api`. `classes` gets the schemas to which their description refers."""
 
-    @router.get("/topologies", response_model=list[doc.TopologyRow])
-    def topologies() -> Any:
-        """A row for each topology."""
-        return api.topologies()
+    def answer(kind: Any, **more: str) -> dict[str, Any]:
+        schema, parts = schema_of(kind, "#/components/schemas/{name}")
+        classes.update(parts)
+        return {"content": {"application/json": {"schema": schema}}, **more}
 
-    @router.get("/topologies/{name}", response_model=doc.TopologyDocument)
-    def topology(name: Name) -> Any:
-        """All that is known of a topology."""
-        return api.topology(name)
-
-    @router.get("/topologies/{name}/components/{component}", response_model=doc.OneComponent)
-    def component(name: Name, component: str) -> Any:
-        """A component, its tasks, and what it did in Storm's windows."""
-        return api.component(name, component)
-
-    @router.get("/topologies/{name}/tasks", response_model=list[doc.TaskDocument])
-    def tasks(name: Name) -> Any:
-        """The counters of each task."""
-        return api.tasks(name)
-
-    @router.get("/topologies/{name}/history", response_model=doc.HistoryDocument)
-    def history(
-        name: Name, window_secs: Annotated[float, Query(ge=1, le=86400)] = 3600.0,
-        points: Annotated[int, Query(ge=1, le=3600)] = 300,
-    ) -> Any:
-        """Rates, pending messages and latencies, and what happened meanwhile."""
-        return api.history(name, window_secs, points)
-
-    @router.get("/topologies/{name}/errors", response_model=doc.Errors)
-    def errors(name: Name) -> Any:
-        """Deaths of workers, errors, and failed messages by reason."""
-        return api.errors(name)
-
-    @router.get("/topologies/{name}/dead-letters", response_model=list[doc.LetterDocument])
-    def dead_letters(name: Name) -> Any:
-        """The messages that were given up."""
-        return api.dead_letters(name)
-
-    @router.get("/topologies/{name}/logs", response_model=list[doc.LogLine])
-    def logs(
-        name: Name, worker: Annotated[str, Query(description="NODE:PORT; none: all workers")] = "",
-        search: Annotated[str, Query(description="text that a line holds")] = "",
-        limit: Annotated[int, Query(ge=1, le=LINES)] = LINES,
-    ) -> Any:
-        """The last lines of its workers' logs."""
-        return api.logs(name, worker, search, limit)
-
-    @router.get("/faults", response_model=list[doc.FaultKindDocument])
-    def faults() -> Any:
-        """Every kind of fault that can be injected."""
-        return api.faults()
-
-
-def _orders(router: APIRouter, api: ClusterApi) -> None:
-    @router.post("/topologies/{name}/activate", response_model=doc.Status)
-    def activate(name: Name) -> Any:
-        """Let its spouts emit."""
-        return {"status": api.activate(name)}
-
-    @router.post("/topologies/{name}/deactivate", response_model=doc.Status)
-    def deactivate(name: Name) -> Any:
-        """Stop its spouts."""
-        return {"status": api.deactivate(name)}
-
-    @router.post("/topologies/{name}/rebalance", response_model=doc.Status)
-    def rebalance(name: Name, order: doc.RebalanceOrder) -> Any:
-        """Drain it and spread it anew."""
-        return {"status": api.rebalance(name, order.workers, order.executors, order.wait_secs)}
-
-    @router.post("/topologies/{name}/kill", response_model=doc.Status)
-    def kill(name: Name, order: doc.KillOrder) -> Any:
-        """Drain it and remove it."""
-        return {"status": api.kill(name, order.wait_secs)}
-
-    @router.post("/topologies/{name}/reset", response_model=doc.Status)
-    def reset(name: Name) -> Any:
-        """Start slots anew that were given up."""
-        return {"status": api.reset(name)}
-
-    @router.post("/topologies/{name}/dead-letters/replay", response_model=list[doc.LetterDocument])
-    def replay(name: Name, order: doc.ReplayOrder) -> Any:
-        """Give dead letters back to its spouts."""
-        return api.replay(name, order.ids)
-
-    @router.post("/inject", response_model=list[doc.FaultDocument])
-    def inject(order: doc.InjectOrder) -> Any:
-        """Begin a fault."""
-        return api.inject(order.line)
-
-    @router.post("/heal", response_model=list[doc.FaultDocument])
-    def heal(order: doc.HealOrder) -> Any:
-        """End faults in force."""
-        return api.heal(order.targets)
-
-
-def _watches(router: APIRouter, api: ClusterApi) -> None:
-    @router.post("/topologies/{name}/traces", response_model=doc.TraceDocument)
-    def begin_trace(name: Name, order: doc.TraceOrder) -> Any:
-        """Follow the messages with an id, or a share of all, from now on."""
-        return api.begin_trace(name, order.message_id, order.sample, order.secs)
-
-    @router.get("/traces/{trace_id}", response_model=doc.TraceDocument)
-    def trace(trace_id: str) -> Any:
-        """The ways of the messages that were followed so far. Kept for ten minutes after the end."""
-        return api.trace(trace_id)
-
-    @router.post("/topologies/{name}/taps", response_model=doc.TapDocument)
-    def begin_tap(name: Name, order: doc.TapOrder) -> Any:
-        """Show tuples of a component as they pass."""
-        return api.begin_tap(name, order.component, order.secs)
-
-    @router.get("/taps/{tap_id}", response_model=doc.TapDocument)
-    def tap(tap_id: str) -> Any:
-        """The last tuples that were shown."""
-        return api.tap(tap_id)
+    refusals: dict[int | str, dict[str, Any]] = {
+        "4XX": answer(doc.RefusalDocument), 503: answer(doc.RefusalDocument, description="Nimbus is away"),
+    }
+    router = APIRouter(prefix=PREFIX, route_class=SquallRoute, responses=refusals)
+    for route, (ask, order, kind) in _ROUTES.items():
+        method, path = route.split()
+        endpoint = _endpoint(api, method, path, ask, order)
+        router.add_api_route(path, endpoint, methods=[method], response_model=None, responses={200: answer(kind)})
 
     @router.delete("/watches/{watch_id}", status_code=204)
     def end_watch(watch_id: str) -> None:
         """End a trace or a tap, and forget it."""
         api.end_watch(watch_id)
 
-    @router.post("/topologies/{name}/profiles", response_model=doc.ProfileDocument)
-    def profile(name: Name, order: doc.ProfileOrder) -> Any:
-        """Draw a flame graph of where a worker spends the next seconds. Answers when it is drawn."""
-        return api.profile(name, order.worker, order.secs)
-
     @router.get("/profiles/{profile_id}", response_class=Response, responses={200: {"content": {SVG: {}}}})
     def profile_svg(profile_id: str) -> Response:
         """A flame graph. The last eight are kept."""
         return Response(api.profile_svg(profile_id), media_type=SVG, headers=_APART)
+
+    return router
+
+
+def _endpoint(api: ClusterApi, method: str, path: str, ask: Asked, order: type[BaseModel] | None) -> Asked:
+    """Make a function for FastAPI with the parameters of `ask` that are in the path, and `order` for the others."""
+
+    @functools.wraps(ask)
+    def endpoint(order: BaseModel | None = None, **asked: Any) -> Response:
+        answer = ask(api, **asked, **dict(order or ()))
+        document = {"status": answer} if isinstance(answer, str) else answer
+        return Response(msgspec.json.encode(document), media_type="application/json")
+
+    parameters = [
+        each for each in inspect.signature(ask, eval_str=True).parameters.values() if f"{{{each.name}}}" in path
+    ]
+    if order is not None:
+        where = Query() if method == "GET" else Body()
+        last = inspect.Parameter("order", inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[order, where])
+        parameters.append(last)
+    endpoint.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return endpoint

@@ -6,39 +6,29 @@ docs/rest.md.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
+from fastapi import APIRouter, Body, Query, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
-from fastapi.routing import APIRoute
 
-from squall.engine.errors import SquallError, UsageError
-from squall.engine.foreign.text import plain
+from squall.engine.errors import UsageError
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.rest import storm_cluster as cluster
 from squall.ui.rest import storm_logs as logs
 from squall.ui.rest import storm_topology as topology
-from squall.ui.rest.squall_api import Handler, wrong_use
+from squall.ui.rest.squall_api import SquallRoute
+from squall.ui.sampler import Sample
 
 ALL_TIME = ":all-time"
 
 
-class StormRoute(APIRoute):
+class StormRoute(SquallRoute):
     """Answers mistakes as Storm does."""
 
-    def get_route_handler(self) -> Handler:
-        handle = super().get_route_handler()
-
-        async def handler(request: Request) -> Response:
-            try:
-                return await handle(request)
-            except (RequestValidationError, SquallError) as error:
-                why = wrong_use(error) if isinstance(error, RequestValidationError) else plain(error)
-                return JSONResponse({"error": "500 Server Error", "errorMessage": why}, 500)
-
-        return handler
+    def refusal(self, error: Exception, why: str) -> Response:
+        return JSONResponse({"error": "500 Server Error", "errorMessage": why}, 500)
 
 
 def storm_router(api: ClusterApi) -> APIRouter:
@@ -74,9 +64,16 @@ def _cluster(router: APIRouter, api: ClusterApi) -> None:
 
 
 def _topologies(router: APIRouter, api: ClusterApi) -> None:
-    @router.get("/topology/{id}")
-    def page(id: str, window: str = ALL_TIME) -> Any:
-        return topology.topology_page(api, cluster.by_id(api, id), window)
+    def answering(ask: Callable[[ClusterApi, Sample, str], Any]) -> Callable[[str, str], Any]:
+        def answer(id: str, window: str = ALL_TIME) -> Any:
+            return ask(api, cluster.by_id(api, id), window)
+
+        return answer
+
+    for path, ask in {
+        "": topology.topology_page, "/metrics": topology.metrics, "/visualization": topology.visualization,
+    }.items():
+        router.add_api_route(f"/topology/{{id}}{path}", answering(ask))
 
     @router.get("/topology-workers/{id}")
     def workers(id: str) -> Any:
@@ -87,17 +84,9 @@ def _topologies(router: APIRouter, api: ClusterApi) -> None:
     def component(id: str, component: str, window: str = ALL_TIME) -> Any:
         return topology.component_page(api, cluster.by_id(api, id), component, window)
 
-    @router.get("/topology/{id}/metrics")
-    def metrics(id: str, window: str = ALL_TIME) -> Any:
-        return topology.metrics(api, cluster.by_id(api, id), window)
-
     @router.get("/topology/{id}/visualization-init")
     def visualization_init(id: str) -> Any:
         return {"visualizationTable": topology.visualization_table(cluster.by_id(api, id))}
-
-    @router.get("/topology/{id}/visualization")
-    def visualization(id: str, window: str = ALL_TIME) -> Any:
-        return topology.visualization(api, cluster.by_id(api, id), window)
 
     @router.get("/topology/{id}/lag")
     def lag(id: str) -> Any:
@@ -142,31 +131,25 @@ def _logs(router: APIRouter, api: ClusterApi) -> None:
 
 
 def _orders(router: APIRouter, api: ClusterApi) -> None:
-    def done(operation: str, id: str) -> dict[str, str]:
-        return {"topologyOperation": operation, "topologyId": id, "status": "success"}
-
-    def name_of(id: str) -> str:
-        return str(cluster.by_id(api, id).document["name"])
+    def carry_out(order: Callable[..., str], id: str, *told: Any) -> dict[str, str]:
+        order(cluster.by_id(api, id).document["name"], *told)
+        return {"topologyOperation": order.__name__, "topologyId": id, "status": "success"}
 
     @router.post("/topology/{id}/activate")
     def activate(id: str) -> Any:
-        api.activate(name_of(id))
-        return done("activate", id)
+        return carry_out(api.activate, id)
 
     @router.post("/topology/{id}/deactivate")
     def deactivate(id: str) -> Any:
-        api.deactivate(name_of(id))
-        return done("deactivate", id)
+        return carry_out(api.deactivate, id)
 
     @router.post("/topology/{id}/rebalance/{wait}")
     def rebalance(id: str, wait: float, order: Annotated[dict[str, Any] | None, Body()] = None) -> Any:
         options = (order or {}).get("rebalanceOptions") or {}
         if not isinstance(options, dict) or options.keys() - {"numWorkers", "executors"}:
             raise UsageError("rebalanceOptions has numWorkers and executors")
-        api.rebalance(name_of(id), options.get("numWorkers"), options.get("executors"), wait)
-        return done("rebalance", id)
+        return carry_out(api.rebalance, id, options.get("numWorkers"), options.get("executors"), wait)
 
     @router.post("/topology/{id}/kill/{wait}")
     def kill(id: str, wait: float) -> Any:
-        api.kill(name_of(id), wait)
-        return done("kill", id)
+        return carry_out(api.kill, id, wait)

@@ -47,8 +47,8 @@ def daemon_uptime(run_dir: RunDir, name: str) -> float:
 
 def by_id(api: ClusterApi, topology_id: str) -> Sample:
     """The topology of an id. Unknown if there is none."""
-    for name in api.sampler.names():
-        if (sample := api.sampler.latest(name)).document["id"] == topology_id:
+    for sample in samples(api):
+        if sample.document["id"] == topology_id:
             return sample
     raise Unknown(f"there is no topology of id {topology_id!r:.80}")
 

@@ -34,16 +34,13 @@ def _number(value: float) -> str:
     return f"{value:.3f}"
 
 
-def _counts(done: dict[str, Any]) -> dict[str, Any]:
-    return {name: done[name] for name in ("emitted", "transferred", "acked", "failed")}
-
-
 def _stats(kind: str, done: dict[str, Any]) -> dict[str, Any]:
     """What a spout or bolt did."""
+    counts = {name: done[name] for name in ("emitted", "transferred", "acked", "failed")}
     if kind == "spout":
-        return {**_counts(done), "completeLatency": _number(done["complete_ms"])}
+        return {**counts, "completeLatency": _number(done["complete_ms"])}
     return {
-        **_counts(done), "executed": done["executed"], "executeLatency": _number(done["execute_ms"]),
+        **counts, "executed": done["executed"], "executeLatency": _number(done["execute_ms"]),
         "processLatency": _number(done["execute_ms"]), "capacity": _number(done["capacity"]),
     }
 
@@ -111,7 +108,7 @@ def errors_of(sample: Sample, component: str) -> list[dict[str, Any]]:
 def _last_error(sample: Sample, component: str) -> dict[str, Any]:
     nothing = dict.fromkeys(("errorTime", "errorHost", "errorPort", "errorLapsedSecs", "errorWorkerLogLink"))
     last: dict[str, Any] = next(reversed(errors_of(sample, component)), {**nothing, "error": ""})
-    return {"lastError": last["error"], **{key: last[key] for key in nothing}}
+    return {"lastError": last.pop("error"), **last}
 
 
 def component_page(api: ClusterApi, sample: Sample, name: str, window: str) -> dict[str, Any]:
@@ -137,37 +134,31 @@ def component_page(api: ClusterApi, sample: Sample, name: str, window: str) -> d
 def by_input(sample: Sample, component: dict[str, Any], done: dict[str, Any]) -> list[dict[str, Any]]:
     """Numbers by input: a component counts its inputs together, so of several each has its share of what was emitted on
     them."""
-    inputs, components = component["inputs"], sample.document["components"]
-    known = _stats("bolt", done)
-    weights = [
-        output["emitted"] * (component["tasks"] if each["grouping"] == ALL else 1)
-        for each in inputs for output in [components[each["component"]]["outputs"][each["stream"]]]
-    ]
-    return [
-        {
-            "component": each["component"], "stream": each["stream"],
-            **{key: round(known[key] * share) for key in ("executed", "acked", "failed")},
-            **{key: known[key] for key in ("executeLatency", "processLatency")},
-        }
-        for each, share in zip(inputs, _shares(weights), strict=True)
-    ]
-
-
-def _shares(weights: list[int]) -> list[float]:
-    whole = sum(weights)
-    return [weight / whole if whole else 1 / len(weights) for weight in weights]
+    components, streams = sample.document["components"], []
+    for each in component["inputs"]:
+        emitted = components[each["component"]]["outputs"][each["stream"]]["emitted"]
+        weight = emitted * component["tasks"] if each["grouping"] == ALL else emitted
+        streams.append((weight, {"component": each["component"], "stream": each["stream"]}))
+    return _divided(
+        _stats("bolt", done), streams, "executed", "acked", "failed", "executeLatency", "processLatency",
+    )
 
 
 def by_output(component: dict[str, Any], done: dict[str, Any]) -> list[dict[str, Any]]:
     """Numbers by output; of several each has its share, as above."""
+    streams = [(output["emitted"], {"stream": stream}) for stream, output in component["outputs"].items()]
+    answers = ("acked", "failed", "completeLatency") if component["kind"] == "spout" else ()
+    return _divided(_stats(component["kind"], done), streams, "emitted", "transferred", *answers)
+
+
+def _divided(stats: dict[str, Any], streams: list[tuple[int, dict[str, str]]], *keys: str) -> list[dict[str, Any]]:
+    """A row for each of the streams, which come with weights. Counts are divided, means, which are texts, are not."""
+    whole = sum(weight for weight, _ in streams)
     rows = []
-    shares = _shares([output["emitted"] for output in component["outputs"].values()])
-    for stream, share in zip(component["outputs"], shares, strict=True):
-        row = {"stream": stream, **{key: round(done[key] * share) for key in ("emitted", "transferred")}}
-        if component["kind"] == "spout":
-            row |= {key: round(done[key] * share) for key in ("acked", "failed")}
-            row["completeLatency"] = _number(done["complete_ms"])
-        rows.append(row)
+    for weight, stream in streams:
+        share = weight / whole if whole else 1 / len(streams)
+        figures = {key: round(stats[key] * share) if isinstance(stats[key], int) else stats[key] for key in keys}
+        rows.append({**stream, **figures})
     return rows
 
 
@@ -195,22 +186,29 @@ def metrics(api: ClusterApi, sample: Sample, window: str) -> dict[str, Any]:
     rows: dict[str, list[dict[str, Any]]] = {"spout": [], "bolt": []}
     for name, component in sample.document["components"].items():
         outputs, kind = by_output(component, done[name]), component["kind"]
-        row: dict[str, Any] = {"id": name}
-        for key in ("emitted", "transferred"):
-            row[key] = [{"stream_id": each["stream"], "value": each[key]} for each in outputs]
-        pairs = (("acked", "acked"), ("failed", "failed"))
-        if kind == "spout":
-            for key, of in (*pairs, ("complete_ms_avg", "completeLatency")):
-                row[key] = [{"stream_id": each["stream"], "value": each[of]} for each in outputs]
-        else:
-            means = (("process_ms_avg", "processLatency"), ("executed_ms_avg", "executeLatency"))
-            for key, of in (*pairs, ("executed", "executed"), *means):
-                row[key] = [
-                    {"component_id": each["component"], "stream_id": each["stream"], "value": each[of]}
-                    for each in by_input(sample, component, done[name])
-                ]
-        rows[kind].append(row)
+        answered = outputs if kind == "spout" else by_input(sample, component, done[name])
+        sent = {key: _column(outputs, key) for key in ("emitted", "transferred")}
+        rows[kind].append({
+            "id": name, **sent, **{key: _column(answered, own) for key, own in _METRICS[kind].items()},
+        })
     return {"window": window, "window-hint": pretty_window, "spouts": rows["spout"], "bolts": rows["bolt"]}
+
+
+_METRICS = {
+    "spout": {"acked": "acked", "failed": "failed", "complete_ms_avg": "completeLatency"},
+    "bolt": {
+        "acked": "acked", "failed": "failed", "executed": "executed", "process_ms_avg": "processLatency",
+        "executed_ms_avg": "executeLatency",
+    },
+}
+
+
+def _column(rows: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
+    """A figure of each output, or of each input."""
+    return [
+        {f"{name}_id": row[name] for name in ("component", "stream") if name in row} | {"value": row[key]}
+        for row in rows
+    ]
 
 
 def _streams(sample: Sample) -> list[str]:

@@ -23,7 +23,7 @@ from squall.engine.foreign.text import plain
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.described import describe
 from squall.scheduler.client.job import Job
-from squall.scheduler.client.rates import component_rates
+from squall.ui.charts import component_rates
 
 COLUMNS = (
     "component", "kind", "tasks", "executed/s", "emitted/s", "ms/tuple", "capacity", "in queue", "failed", "errors",

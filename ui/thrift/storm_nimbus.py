@@ -7,6 +7,7 @@ Relies on: `ui.rest` for the figures, `ClusterApi` for orders. Thread: any.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -24,6 +25,16 @@ from squall.ui.sampler import Sample, Unknown
 idl: Any = thriftpy2.load(str(Path(__file__).with_name("nimbus.thrift")), module_name="squall_nimbus_thrift")
 """What thriftpy2 makes of the interface: its structs, exceptions and service."""
 _ALL_TIME = ":all-time"
+_FIELDS = {
+    idl.SupervisorSummary: ("host", "uptimeSeconds", "slotsTotal", "slotsUsed", "id", "version", "blacklisted"),
+    idl.TopologySummary: (
+        "id", "name", "tasksTotal", "executorsTotal", "workersTotal", "uptimeSeconds", "status", "stormVersion",
+        "owner",
+    ),
+    idl.TopologyInfo: ("id", "name", "uptimeSeconds", "executors", "status", "errors", "stormVersion", "owner"),
+    idl.ErrorInfo: ("error", "errorTime", "errorHost", "errorPort"),
+}
+"""Struct -> for each of its fields, in their order, the key in the document of the REST API."""
 _SUBMIT = "programs in Python are submitted by `squall submit FILE --name NAME`"
 
 
@@ -38,7 +49,8 @@ class StormNimbus:
 
     def getClusterInfo(self) -> Any:
         rows = cluster.supervisor_summary(self._api)["supervisors"]
-        return idl.ClusterSummary(list(map(_supervisor, rows)), self.getTopologySummaries(), [self.getLeader()])
+        supervisors = [_filled(idl.SupervisorSummary, row) for row in rows]
+        return idl.ClusterSummary(supervisors, self.getTopologySummaries(), [self.getLeader()])
 
     def getLeader(self) -> Any:
         """Storm's client asks this first, and goes where it is told."""
@@ -61,17 +73,13 @@ class StormNimbus:
     def getTopologySummaryByName(self, name: str) -> Any:
         return _summary(self._api.sampler.latest(name))
 
-    def getTopologyInfo(self, id: str) -> Any:
-        return _info(cluster.by_id(self._api, id))
-
-    def getTopologyInfoByName(self, name: str) -> Any:
-        return _info(self._api.sampler.latest(name))
-
-    def getTopologyInfoWithOpts(self, id: str, options: Any) -> Any:
+    def getTopologyInfo(self, id: str, options: Any = None) -> Any:
         return _info(cluster.by_id(self._api, id), options)
 
-    def getTopologyInfoByNameWithOpts(self, name: str, options: Any) -> Any:
+    def getTopologyInfoByName(self, name: str, options: Any = None) -> Any:
         return _info(self._api.sampler.latest(name), options)
+
+    getTopologyInfoWithOpts, getTopologyInfoByNameWithOpts = getTopologyInfo, getTopologyInfoByName
 
     # ---- orders ----
 
@@ -81,11 +89,10 @@ class StormNimbus:
     def deactivate(self, name: str) -> None:
         self._api.deactivate(name)
 
-    def killTopology(self, name: str) -> None:
-        self._api.kill(name)
-
-    def killTopologyWithOpts(self, name: str, options: Any) -> None:
+    def killTopology(self, name: str, options: Any = None) -> None:
         self._api.kill(name, options and options.wait_secs)
+
+    killTopologyWithOpts = killTopology
 
     def rebalance(self, name: str, options: Any) -> None:
         options = options or idl.RebalanceOptions()
@@ -112,39 +119,27 @@ def as_storm(error: Exception) -> Exception:
     return error
 
 
-def _supervisor(row: dict[str, Any]) -> Any:
-    return idl.SupervisorSummary(
-        row["host"], row["uptimeSeconds"], row["slotsTotal"], row["slotsUsed"], row["id"], row["version"],
-        row["blacklisted"],
-    )
+def _filled(kind: Any, row: dict[str, Any]) -> Any:
+    """Make a struct of a document of the REST API."""
+    return kind(*map(row.__getitem__, _FIELDS[kind]))
 
 
 def _summary(sample: Sample) -> Any:
-    row = cluster.topology_row(sample)
-    return idl.TopologySummary(
-        row["id"], row["name"], row["tasksTotal"], row["executorsTotal"], row["workersTotal"], row["uptimeSeconds"],
-        row["status"], row["stormVersion"], row["owner"],
-    )
+    return _filled(idl.TopologySummary, cluster.topology_row(sample))
 
 
-def _info(sample: Sample, options: Any = None) -> Any:
-    row, choice, document = cluster.topology_row(sample), idl.NumErrorsChoice, sample.document
+def _info(sample: Sample, options: Any) -> Any:
+    choice, document = idl.NumErrorsChoice, sample.document
     most = {choice.NONE: 0, choice.ONE: 1}.get(options and options.num_err_choice)
     names = dict.fromkeys(each["component"] for each in document["executors"])
     executors = [
         _executor(sample, name, each, done) for name in names for each, done in topology.by_executor(sample, name)
     ]
     errors = {
-        name: list(map(_error, topology.errors_of(sample, name)[::-1][:most])) for name in document["components"]
+        name: [_filled(idl.ErrorInfo, row) for row in topology.errors_of(sample, name)[::-1][:most]]
+        for name in document["components"]
     }
-    return idl.TopologyInfo(
-        row["id"], row["name"], row["uptimeSeconds"], executors, row["status"], errors, row["stormVersion"],
-        row["owner"],
-    )
-
-
-def _error(row: dict[str, Any]) -> Any:
-    return idl.ErrorInfo(row["error"], row["errorTime"], row["errorHost"], row["errorPort"])
+    return _filled(idl.TopologyInfo, {**cluster.topology_row(sample), "executors": executors, "errors": errors})
 
 
 def _executor(sample: Sample, name: str, executor: dict[str, Any], done: dict[str, Any]) -> Any:
@@ -158,24 +153,23 @@ def _executor(sample: Sample, name: str, executor: dict[str, Any], done: dict[st
 
 def _stats(sample: Sample, component: dict[str, Any], done: dict[str, Any]) -> Any:
     outputs = topology.by_output(component, done)
-
-    def by_stream(key: str, kind: type = int) -> dict[str, Any]:
-        return {_ALL_TIME: {row["stream"]: kind(row[key]) for row in outputs}}
-
     if component["kind"] == "spout":
-        spout = idl.SpoutStats(by_stream("acked"), by_stream("failed"), by_stream("completeLatency", float))
+        spout = idl.SpoutStats(*_maps(outputs, "acked", "failed", "completeLatency"))
         specific = idl.ExecutorSpecificStats(spout=spout)
     else:
-        specific = idl.ExecutorSpecificStats(bolt=_bolt(topology.by_input(sample, component, done)))
+        figures = "acked", "failed", "processLatency", "executed", "executeLatency"
+        bolt = idl.BoltStats(*_maps(topology.by_input(sample, component, done), *figures))
+        specific = idl.ExecutorSpecificStats(bolt=bolt)
     # Storm counts a share of all tuples, the rate.
-    return idl.ExecutorStats(by_stream("emitted"), by_stream("transferred"), specific, rate=1.0)
+    return idl.ExecutorStats(*_maps(outputs, "emitted", "transferred"), specific, rate=1.0)
 
 
-def _bolt(inputs: list[dict[str, Any]]) -> Any:
-    def by_input(key: str, kind: type = int) -> dict[str, Any]:
-        return {_ALL_TIME: {idl.GlobalStreamId(row["component"], row["stream"]): kind(row[key]) for row in inputs}}
-
-    return idl.BoltStats(
-        by_input("acked"), by_input("failed"), by_input("processLatency", float), by_input("executed"),
-        by_input("executeLatency", float),
-    )
+def _maps(rows: list[dict[str, Any]], *figures: str) -> Iterator[dict[str, Any]]:
+    """Yield for each figure what Storm has of it: a map from window and stream, or input."""
+    for figure in figures:
+        yield {_ALL_TIME: {
+            idl.GlobalStreamId(row["component"], row["stream"]) if "component" in row else row["stream"]:
+            # Means are texts in REST.
+            float(row[figure]) if isinstance(row[figure], str) else row[figure]
+            for row in rows
+        }}
