@@ -76,6 +76,14 @@ def test_nothing_outside_the_known_folders() -> None:
     assert {top for top in tops if not top.startswith(".")} <= {*FOLDERS, *FILES}
 
 
+def test_every_package_is_installed() -> None:
+    folders = [path.removesuffix("/__init__.py") for path in repository_files() if path.endswith("/__init__.py")]
+    product = {folder.removeprefix("squall/") for folder in folders if folder.partition("/")[0] in PRODUCT} - {"squall"}
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    names = {"squall", *("squall." + folder.replace("/", ".") for folder in product)}
+    assert sorted(settings["packages"]) == sorted(names)
+
+
 def test_every_product_package_says_it_is_typed() -> None:
     assert [package for package in PRODUCT if not (ROOT / package / "py.typed").is_file()] == []
 
