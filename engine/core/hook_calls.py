@@ -29,13 +29,10 @@ from squall.engine.api.hooks import (
     SpoutFailInfo,
 )
 from squall.engine.api.tuple import Run, Tuple
-from squall.engine.core.batch_spout import BatchSpoutTask
-from squall.engine.core.blocking_spout import Emits
+from squall.engine.core.spout_executor import SpoutTask
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.flow.bolt_collectors import BasicCollector, BatchCollector
 from squall.engine.foreign.identity import key_of
-from squall.engine.tracking.batch_answers import BatchAnswers
-from squall.engine.tracking.open_messages import OpenMessages
 
 Execute = Callable[..., None]
 
@@ -80,11 +77,11 @@ class _WatchedSpout(BatchSpout):
         return None if began_ns is None else (self._hooks.now_ns() - began_ns) / 1e6
 
 
-def watch_answers(hooks: Hooks, told: OpenMessages | Emits | BatchAnswers) -> dict[Any, int]:
+def watch_answers(hooks: Hooks, task: SpoutTask) -> dict[Any, int]:
     """Have the hooks see the answers to a spout task from now on. Returns message's key -> time of its emit, which the
-    emit path fills. `told`: the object that tells the spout of answers."""
+    emit path fills."""
     began_ns: dict[Any, int] = {}
-    told.spout = _WatchedSpout(told.spout, hooks, began_ns)
+    task.listener = _WatchedSpout(task.listener, hooks, began_ns)
     return began_ns
 
 
@@ -177,7 +174,7 @@ def tamper(core: WorkerCore, task: int, before: Before | None) -> bool:
         return True
     if task in core.spout_tasks:
         spout = core.spout_tasks[task][1]
-        asked = spout.user.next_batch if isinstance(spout, BatchSpoutTask) else spout.user.next_tuple
+        asked = spout.user.next_batch if isinstance(spout.user, BatchSpout) else spout.user.next_tuple
         spout.asks = None if before is None else _asks(before, asked)
         return True
     return False
