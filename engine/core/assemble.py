@@ -42,7 +42,7 @@ from squall.engine.errors import ComponentError, FailedTuple, SquallError
 from squall.engine.flow.bolt_collectors import BasicCollector, BatchCollector, BoltCollector
 from squall.engine.flow.emitter import Emitter
 from squall.engine.flow.outbox import Outbox
-from squall.engine.flow.spout_collector import SpoutCollector
+from squall.engine.flow.spout_collector import Gathered, SpoutCollector
 from squall.engine.foreign.methods import Returned, checked
 from squall.engine.foreign.text import text_of_error, where_of
 from squall.engine.report.metrics import SpoutStats, TaskStats
@@ -128,8 +128,10 @@ class Assembler:
             own = SpoutCollector(self._emitter(spec, task, runner.outbox, context), emits, roots(), report)
             use_fast_emit(own, self._fast)
             runner.give(made, own, emits)
-        elif not isinstance(user, BatchSpout):
+        elif isinstance(user, BatchSpout):
             # Rows must not overtake batches that are gathered: the plain path sees to it.
+            own.gathered = Gathered()
+        else:
             use_fast_emit(own, self._fast)
         asked = "next_batch" if isinstance(user, BatchSpout) else "next_tuple"
         made.returned = Returned(spec.id, task, asked, self._warn(spec, task, "returned"))

@@ -279,6 +279,7 @@ class SpoutTask:
 class SpoutExecutor:
     """Runs spout tasks that share an executor."""
 
+    _asks = "next_tuple"
     end_errors: Sequence[TaskCrashed] = ()
     """Raised by tasks that were closed in `stop`."""
 
@@ -361,11 +362,17 @@ class SpoutExecutor:
         before = collector.emitted
         collector.gathers = True
         try:
-            self._emit_some(task, emits)
-        finally:
-            # Also what was emitted before an error.
-            collector.put_new()
-            collector.gathers = False
+            try:
+                self._emit_some(task, emits)
+            finally:
+                # Also what was emitted before an error.
+                collector.put_new()
+                collector.put_gathered()
+                collector.gathers = False
+        except TaskCrashed:
+            raise
+        except BaseException as error:
+            raise task.crashed(self._asks, error) from error
         if collector.emitted == before:
             return False
         task.finished = False
@@ -377,23 +384,18 @@ class SpoutExecutor:
         series, ends_ns = 1, None if self._turn_ns is None else now_ns() + self._turn_ns
         if task.fitting < emits:
             emits = task.fitting
-        try:
-            while self._emit_series(task, series):
-                emits -= series
-                if series == 1:
-                    task.see_size(collector.emitter.newest_row_bytes(), self._turn_bytes)
-                    if task.fitting <= emits:
-                        emits = task.fitting - 1
-                if emits <= 0 or (ends_ns is not None and now_ns() >= ends_ns):
-                    self.ran_dry = False
-                    # If it has reached its limit with this emit, it waits for answers until its next turn.
-                    task.waits_for = PENDING_LIMIT if self._room(task) <= 0 else NOTHING
-                    break
-                series = min(2 * series, emits)
-        except TaskCrashed:
-            raise
-        except BaseException as error:
-            raise task.crashed("next_tuple", error) from error
+        while self._emit_series(task, series):
+            emits -= series
+            if series == 1:
+                task.see_size(collector.emitter.newest_row_bytes(), self._turn_bytes)
+                if task.fitting <= emits:
+                    emits = task.fitting - 1
+            if emits <= 0 or (ends_ns is not None and now_ns() >= ends_ns):
+                self.ran_dry = False
+                # If it has reached its limit with this emit, it waits for answers until its next turn.
+                task.waits_for = PENDING_LIMIT if self._room(task) <= 0 else NOTHING
+                break
+            series = min(2 * series, emits)
 
     @staticmethod
     def _room(task: SpoutTask) -> float:
