@@ -125,7 +125,9 @@ class Assembler:
         if isinstance(runner, BlockingSpoutExecutor):
             # The loop itself emits held messages, so it has an emitter of its own.
             emits = Emits(pending)
-            own = SpoutCollector(self._emitter(spec, task, runner.outbox, context), emits, roots(), report)
+            own = SpoutCollector(
+                self._emitter(spec, task, runner.outbox, context), emits, roots(), report, self.around.least_block
+            )
             use_fast_emit(own, self._fast)
             runner.give(made, own, emits)
         elif isinstance(user, BatchSpout):
