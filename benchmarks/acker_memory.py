@@ -11,7 +11,6 @@ import tracemalloc
 from collections.abc import Callable
 from itertools import islice
 
-from squall.engine.api.component import Spout
 from squall.engine.flow.ids import EdgeIds, root_ids
 from squall.engine.flow.parcel import Acks
 from squall.engine.report.metrics import SpoutStats
@@ -64,7 +63,7 @@ def pending_bytes(trees: int) -> float:
     def fill() -> OpenMessages:
         clock = iter(range(10**15, 10**15 + trees)).__next__
         table = OpenMessages(
-            _TASK, Spout(), clock, 10**9, SpoutStats(), lambda *init: None, lambda root: 0, lambda *letter: None
+            _TASK, clock, 10**9, SpoutStats(), lambda *init: None, lambda root: 0, lambda *letter: None
         )
         for root in roots:
             table.add(root, None, None, 1, 0)

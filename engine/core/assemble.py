@@ -23,9 +23,9 @@ from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.api.stream import ACKER_COMPONENT, SYSTEM_PREFIX
 from squall.engine.api.topology import ComponentSpec, Topology
 from squall.engine.core.backpressure import SPOUT_TURNS_PER_LIMIT
-from squall.engine.core.batch_spout import BatchSpoutExecutor, BatchSpoutTask
+from squall.engine.core.batch_spout import BatchSpoutExecutor
 from squall.engine.core.blocking import BlockingExecutor
-from squall.engine.core.blocking_spout import BlockingSpoutExecutor, BlockingSpoutTask, Emits
+from squall.engine.core.blocking_spout import BlockingSpoutExecutor, Emits
 from squall.engine.core.emit_paths import use_fast_emit, watch_batches, watch_rows
 from squall.engine.core.executor import SLICE_NS, AnyBolt, BoltExecutor, BoltTask, TaskCrashed, call_for, entry_of
 from squall.engine.core.hook_calls import (
@@ -42,12 +42,11 @@ from squall.engine.errors import ComponentError, FailedTuple, SquallError
 from squall.engine.flow.bolt_collectors import BasicCollector, BatchCollector, BoltCollector
 from squall.engine.flow.emitter import Emitter
 from squall.engine.flow.outbox import Outbox
-from squall.engine.flow.spout_collector import SpoutCollector
+from squall.engine.flow.spout_collector import Gathered, SpoutCollector
 from squall.engine.foreign.methods import Returned, checked
 from squall.engine.foreign.text import text_of_error, where_of
 from squall.engine.report.metrics import SpoutStats, TaskStats
 from squall.engine.tracking.attempts import Limits
-from squall.engine.tracking.batch_answers import BatchAnswers
 from squall.engine.tracking.fate import Fate
 from squall.engine.tracking.open_messages import OpenMessages
 from squall.engine.tracking.peers import Peers
@@ -119,32 +118,29 @@ class Assembler:
         own = collector = SpoutCollector(
             self._emitter(spec, task, self.core.outbox, context), pending, roots(), report, self.around.least_block
         )
-        told: OpenMessages | Emits | BatchAnswers = pending
-        arguments = spec.id, task, user, collector, pending, stats, self._max_pending(spec), self.around.said_quiet
-        made: SpoutTask
+        made = SpoutTask(
+            spec.id, task, user, collector, pending, stats, self._max_pending(spec), self.around.said_quiet
+        )
+        runner.tasks.append(made)
         if isinstance(runner, BlockingSpoutExecutor):
             # The loop itself emits held messages, so it has an emitter of its own.
-            told = Emits(pending)
-            own = SpoutCollector(self._emitter(spec, task, runner.outbox, context), told, roots(), report)
+            emits = Emits(pending)
+            own = SpoutCollector(
+                self._emitter(spec, task, runner.outbox, context), emits, roots(), report, self.around.least_block
+            )
             use_fast_emit(own, self._fast)
-            made = BlockingSpoutTask(*arguments)
-            runner.add(made, own, told)
+            runner.give(made, own, emits)
         elif isinstance(user, BatchSpout):
             # Rows must not overtake batches that are gathered: the plain path sees to it.
-            told = BatchAnswers(user)
-            made = BatchSpoutTask(*arguments)
-            made.answer_by(told)
-            runner.tasks.append(made)
+            own.gathered = Gathered()
         else:
             use_fast_emit(own, self._fast)
-            made = SpoutTask(*arguments)
-            runner.tasks.append(made)
         asked = "next_batch" if isinstance(user, BatchSpout) else "next_tuple"
         made.returned = Returned(spec.id, task, asked, context.warn)
         made.may_wait = spec.component.blocking
         self._open(spec, task, "open", partial(user.open, self._conf_of(spec), context, own))
         if hooks := self._hooks(spec, context):
-            began_ns = watch_answers(hooks, told)
+            began_ns = watch_answers(hooks, made)
             watch_rows(own, hooks, began_ns)
             watch_batches(own, hooks, began_ns)
 
@@ -157,7 +153,7 @@ class Assembler:
         stats = self.core.stats[task] = SpoutStats(self.around.account(task))
         context = self._context(spec, task)
         acker = None if self._acker_turns is None else next(self._acker_turns)
-        pending = self._pending(spec, task, user, stats, context.task_index, acker)
+        pending = self._pending(spec, task, stats, context.task_index, acker)
 
         def new_roots() -> Iterator[int] | None:
             return None if acker is None else self.around.parts.root_ids(acker, self.around.parts.draw)
@@ -174,17 +170,17 @@ class Assembler:
         return PendingLimit(not self.around.deterministic, per_processor, bulk, least=2 * threads // spec.tasks)
 
     def _pending(
-        self, spec: ComponentSpec, task: int, user: Spout, stats: SpoutStats, index: int, acker: int | None
+        self, spec: ComponentSpec, task: int, stats: SpoutStats, index: int, acker: int | None
     ) -> OpenMessages:
         around, tracking, config = self.around, self.core.tracking, self.config
         limits = Limits(config.max_attempts, config.max_crashes, config.on_error == "crash", config.fail_fast, spec.id)
         fate = Fate(limits)
         fate.attempts.forgot = partial(around.report_error, spec.id, task)
         made = around.parts.pending(
-            task, user, around.now_ns, round(config.message_timeout_secs * 1e9), stats,
+            task, around.now_ns, round(config.message_timeout_secs * 1e9), stats,
             tracking.init_tree if acker is None else tracking.init_for(acker), tracking.forget_tree,
-            partial(around.dead_letter, spec.id, task), fate, around.trial_permit, around.journal(spec.id, index),
-            partial(around.note_failures, spec.id, task),
+            partial(around.dead_letter, spec.id, task), fate=fate, permit=around.trial_permit,
+            journal=around.journal(spec.id, index), note=partial(around.note_failures, spec.id, task),
         )
         made.tell_stop = around.stop
         if acker is not None:

@@ -14,8 +14,7 @@ Guarantees
       counts as not emitted.
     * A spout that has said that it is exhausted is not asked again before it is told of a failure: it may read a source
       that would let it wait for ever, and then neither hear of its acks nor end.
-    * Only the loop touches open messages, ackers and limits. Entering a tuple without a tree would enter the trees
-      before it, so such an emit waits until the loop has taken those.
+    * Only the loop touches open messages, ackers and limits.
 
 What both sides touch is behind one lock; the loop never waits for it longer than the engine's part of one emit.
 
@@ -29,7 +28,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from squall.engine.api.component import Spout
 from squall.engine.api.failure import Failure
 from squall.engine.core.blocking import JOIN_SECS, Handover
 from squall.engine.core.closing import ThreadEnd
@@ -40,10 +38,10 @@ from squall.engine.core.spout_executor import (
     PENDING_LIMIT,
     RETRY,
     SpoutExecutor,
+    SpoutStopped,
     SpoutTask,
-    exhausted,
-    waiting_count,
 )
+from squall.engine.flow.blocks import Block
 from squall.engine.flow.outbox import Outbox
 from squall.engine.flow.spout_collector import AddBlock, SpoutCollector
 from squall.engine.foreign.methods import checked
@@ -59,112 +57,62 @@ _PAUSE_MIN_SECS, _PAUSE_MAX_SECS = 0.001, 0.03
 """Pause before a spout that emitted nothing is asked again: as in an idle worker (`IDLE_WAIT_MIN_MS`)."""
 
 
-class SpoutStopped(BaseException):
-    """Unwinds the thread, and `next_tuple` if the worker ends while the spout waits in `emit`. Never leaves it."""
-
-
 class Emits:
-    """Stands for the open messages on the spout's thread; the loop enters what was emitted when it takes it."""
+    """Stands for the open messages on the spout's thread: notes what the loop is to enter when it takes the emits."""
 
     def __init__(self, messages: OpenMessages) -> None:
-        self.messages = messages
+        self._messages = messages
         self.attempts = messages.attempts
         self.now_ns = messages.now_ns
-        self.spout = messages.spout
-        """Told of answers, by the thread: the user's object, or a wrapper around it (see `engine.core.hook_calls`)."""
-        self.set_aside: list[Callable[[], None]] = []
-        """Enters the messages that were emitted or given up and have no tree."""
+        self._entries: list[Callable[[], object]] = []
+        self._noted = 0
+        """Messages among these."""
         self.untracked: list[Any] = []
         """Message ids that are acked at once, because there are no ackers."""
 
     def __len__(self) -> int:
-        return len(self.messages) + len(self.set_aside)
+        return len(self._messages) + self._noted
+
+    def _note(self, messages: int, enter: Callable[..., object], *arguments: Any) -> None:
+        self._noted += messages
+        self._entries.append(partial(enter, *arguments))
+
+    def enter(self) -> None:
+        """Enter what was noted. Thread: the worker's loop, with the lock."""
+        for enter in self._entries:
+            enter()
+        self._entries.clear()
+        self._noted = 0
 
     def add(self, root: int, message_id: Any, values: Any, xor: int, mask: int) -> None:
-        self.messages.add(root, message_id, values, xor, mask)
+        self._note(1, self._messages.add, root, message_id, values, xor, mask)
 
     @property
     def add_block(self) -> AddBlock | None:
-        return self.messages.add_block
+        add_block = self._messages.add_block
+        return None if add_block is None else partial(self._note_block, add_block)
+
+    def _note_block(self, add_block: AddBlock, block: Block, *trees: Any) -> None:
+        self._note(block.members, add_block, block, *trees)
 
     def hold(self, message_id: Any, values: Any) -> None:
-        self.set_aside.append(partial(self.messages.hold, message_id, values))
+        self._note(1, self._messages.hold, message_id, values)
 
     def bury(self, message_id: Any, values: Any, failure: Failure) -> None:
-        self.set_aside.append(partial(self.messages.bury, message_id, values, failure))
+        self._note(1, self._messages.bury, message_id, values, failure)
 
     def answer_untracked(self, message_id: Any) -> None:
         self.untracked.append(message_id)
 
 
-class BlockingSpoutTask(SpoutTask):
-    """One task. Its `collector` is the loop's, which emits held messages; `own` is the user's."""
-
-    __slots__ = ("emits", "own", "taken", "taken_untracked", "waiting")
-
-    own: SpoutCollector
-    emits: Emits
-    taken: int
-    """Emits that the loop has taken."""
-    taken_untracked: int
-    """The emits without a tree."""
-    waiting: int
-    """The spout's `waiting_count`, as its thread read it last."""
-
-    def take(self) -> None:
-        """Enter the emits. Thread: the worker's loop, with the lock."""
-        emits = self.emits
-        self.taken, self.taken_untracked = self.own.emitted, self.own.untracked
-        self.own.put_new()
-        for enter in emits.set_aside:
-            enter()
-        emits.set_aside.clear()
-
-    @property
-    def held_for_retry(self) -> int:
-        return self.waiting
-
-    @property
-    def own_emits(self) -> int:
-        return self.own.emitted
-
-    @property
-    def emitted(self) -> int:
-        return self.collector.emitted + self.taken
-
-    @property
-    def untracked(self) -> int:
-        return self.collector.untracked + self.taken_untracked
-
-
-class _Answers(Spout):
-    """Told of answers, has the thread tell the spout. Thread: the worker's loop."""
-
-    def __init__(self, executor: BlockingSpoutExecutor, task: BlockingSpoutTask) -> None:
-        self._post = partial(executor.post, task)
-        self._emits = task.emits
-
-    def ack(self, message_id: Any) -> None:
-        self._post("ack", self._emits.spout.ack, message_id)
-
-    def on_failure(self, message_id: Any, failure: Failure) -> None:
-        self._post("on_failure", self._emits.spout.on_failure, message_id, failure)
-
-    def on_dead_letter(self, message_id: Any, failure: Failure) -> None:
-        self._post("on_dead_letter", self._emits.spout.on_dead_letter, message_id, failure)
-
-
 class BlockingSpoutExecutor(SpoutExecutor):
     """Runs spout tasks on a thread."""
-
-    tasks: list[BlockingSpoutTask]  # type: ignore[assignment]
 
     def __init__(
         self, outbox: Outbox, name: str, absorb: Callable[[Handover], None], wake: Callable[[], None], turn_bytes: int
     ) -> None:
         """`outbox` is the thread's; `absorb` takes its emits into the loop; `wake` has the loop take a turn."""
         super().__init__([], turn_ns=None, turn_bytes=turn_bytes)
-        self._bytes_a_turn = turn_bytes
         self.outbox = outbox
         self._absorb = absorb
         self._wake = wake
@@ -174,39 +122,30 @@ class BlockingSpoutExecutor(SpoutExecutor):
         self._changed = threading.Condition()
         """With the lock before what both sides touch."""
         self._woken = False
-        self._calls: list[tuple[BlockingSpoutTask, str, Callable[[], object]]] = []
-        """What the thread is to call, between two calls of `next_tuple`."""
+        self._emits: list[Emits] = []
+        self._calls: list[Callable[[], None]] = []
+        """Made by the thread, between two calls of `next_tuple`; each is here until it has been made."""
         self._permits = 0
         """Emits that the loop still allows before its next turn."""
         self._asking = False
         """True while the thread is in `next_tuple`."""
-        self._delivering = False
-        """True while the thread is telling answers."""
         self._stopping = False
-        self._crash: tuple[BlockingSpoutTask, str, BaseException] | None = None
+        self._crash: BaseException | None = None
 
-    def add(self, task: BlockingSpoutTask, own: SpoutCollector, emits: Emits) -> None:
-        """Add a task, at set-up: `own` is the collector that its user has."""
-        task.own, task.emits, task.taken, task.taken_untracked, task.waiting = own, emits, 0, 0, 0
-        task.pending.spout = _Answers(self, task)
+    def give(self, task: SpoutTask, own: SpoutCollector, emits: Emits) -> None:
+        """Give a task to the thread, at set-up: `own` is the collector that its user has, which enters into `emits`."""
+        task.own, task.may_look, task.make_call = own, False, partial(self._post, task)
+        self._emits.append(emits)
         own.gathers = own.refuses_batches = True
-        wrap(own, lambda name, emit: partial(self._emit_in_turn, task, name, emit), *_IN_TURN)
-        self.tasks.append(task)
+        wrap(own, lambda _, emit: partial(self._emit_in_turn, task, emits, emit), *_IN_TURN)
 
     def start(self) -> None:
         self._thread.start()
 
     # ---- with the lock ----
 
-    def _may_emit(self, task: BlockingSpoutTask) -> bool:
-        return self._permits > 0 and (task.max_pending is None or task.own.pending_count < task.max_pending)
-
-    def _must_wait(self, task: BlockingSpoutTask, tracked: bool) -> bool:
-        """Return True if an emit must wait for the loop: until it allows more, or has taken the trees before a tuple
-        without one. Before the thread starts and when the worker ends, the loop enters nothing meanwhile."""
-        if self._asking and not self._may_emit(task):
-            return True
-        return not tracked and bool(task.own.new_ids) and self._thread.is_alive() and not self._stopping
+    def _may_emit(self, task: SpoutTask) -> bool:
+        return self._permits > 0 and self._room(task) > 0
 
     def _tell(self) -> None:
         """Wake the loop, unless it is about to look."""
@@ -216,11 +155,11 @@ class BlockingSpoutExecutor(SpoutExecutor):
 
     # ---- the loop ----
 
-    def post(self, task: BlockingSpoutTask, doing: str, call: Callable[..., object], *arguments: Any) -> None:
-        """Have the thread call a method of the task's object, or of its wrapper, after its present call."""
+    def _post(self, task: SpoutTask, call: Callable[[], None]) -> None:
+        """Have the thread call the task's object after its present call."""
         with self._changed:
             task.finished = False
-            self._calls.append((task, doing, partial(call, *arguments)))
+            self._calls.append(call)
             self._changed.notify_all()
 
     def _allow(self, emits: int) -> None:
@@ -233,11 +172,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
     def set_active(self, active: bool) -> None:
         if not active:
             self._allow(0)
-        for task in self.tasks:
-            if task.active != active:
-                task.active = active
-                doing = "activate" if active else "deactivate"
-                self.post(task, doing, getattr(task.user, doing))
+        super().set_active(active)
 
     def run(self, emits: int, may_send: bool = True) -> bool:
         """Take the emits of the thread, do all that is due, and let it emit up to `emits` more."""
@@ -247,46 +182,44 @@ class BlockingSpoutExecutor(SpoutExecutor):
             emits = 0
         for task in self.tasks if emits else ():
             if task.active:
-                task.waits_for = self._waits_for(task, taken)
+                idle = NOTHING if taken else RETRY if task.held_for_retry else INPUT
+                task.waits_for = PENDING_LIMIT if self._room(task) <= 0 else idle
         self._allow(min(emits, self.tasks[0].fitting))
         return worked
 
-    @staticmethod
-    def _waits_for(task: BlockingSpoutTask, taken: bool) -> int:
-        if task.max_pending is not None and task.own.pending_count >= task.max_pending:
-            return PENDING_LIMIT
-        return NOTHING if taken else RETRY if task.held_for_retry else INPUT
-
     def _take(self) -> bool:
         """Take the emits of the thread; return True if there were any. Raises TaskCrashed if the thread has crashed."""
+        taken = None
         with self._changed:
             self._woken = False
-            crash, taken = self._crash, None
-            if any(task.taken != task.own.emitted for task in self.tasks):
-                for task in self.tasks:
-                    task.take()
-                self._changed.notify_all()
+            crash = self._crash
+            if self._has_emits:
+                for task, emits in zip(self.tasks, self._emits, strict=True):
+                    task.collector.emitted, task.collector.untracked = task.own.emitted, task.own.untracked
+                    task.own.put_new()
+                    emits.enter()
                 taken = Handover(self.outbox, [], None)
         if taken is not None:
             # Of all tasks that share the thread, together.
             batches = taken.here + taken.there
             rows = sum(len(batch.rows) for batch in batches)
-            self.tasks[0].see_size(sum(batch.weigh() for batch in batches) // (rows or 1), self._bytes_a_turn)
+            self.tasks[0].see_size(sum(batch.weigh() for batch in batches) // (rows or 1), self._turn_bytes)
             self.write_journal()
             self._absorb(taken)
         if crash is not None:
-            task, doing, error = crash
-            raise task.crashed(doing, error) from error
+            raise crash
         return taken is not None
+
+    @property
+    def _has_emits(self) -> bool:
+        return any(task.collector.emitted != task.own.emitted for task in self.tasks)
 
     @property
     def busy(self) -> bool:
         """True if emits wait to be taken, or may in a moment. A spout that sits in `next_tuple` is not busy, though
         answers wait for it: its emits have to wait for their turn."""
         with self._changed:
-            if self._crash or self._delivering or (self._calls and not self._asking):
-                return True
-            return any(task.taken != task.own.emitted for task in self.tasks)
+            return self._crash is not None or (bool(self._calls) and not self._asking) or self._has_emits
 
     def give_back(self, task: SpoutTask, letter: Letter) -> None:
         with self._changed:
@@ -313,13 +246,12 @@ class BlockingSpoutExecutor(SpoutExecutor):
     # ---- the thread ----
 
     def _emit_in_turn(
-        self, task: BlockingSpoutTask, name: str, emit: Callable[..., Any], *arguments: Any, **named: Any
+        self, task: SpoutTask, emits: Emits, emit: Callable[..., Any], *arguments: Any, **named: Any
     ) -> Any:
         """Wait until the loop lets the task emit. Emits of a spout while it is told of an answer need no permit, as a
         replay must go out. Raises SpoutStopped. Thread: the spout's, whatever it calls from."""
-        tracked = name == "give_up" or named.get("message_id") is not None
         with self._changed:
-            while self._must_wait(task, tracked):
+            while self._asking and not self._may_emit(task):
                 if self._stopping:
                     raise SpoutStopped
                 self._changed.wait()
@@ -328,47 +260,45 @@ class BlockingSpoutExecutor(SpoutExecutor):
             task.finished = False
             self._tell()
         # Without the lock: it is the user's code.
-        while task.emits.untracked:
-            task.emits.spout.ack(task.emits.untracked.pop(0))
+        while emits.untracked:
+            task.listener.ack(emits.untracked.pop(0))
         return emitted
 
     def _thread_run(self) -> None:
         pause_secs = 0.0
         try:
             while (calls := self._thread_next(pause_secs)) is not None:
-                if calls:
-                    pause_secs = 0.0
-                    self._thread_deliver(calls)
-                elif self._thread_ask():
-                    pause_secs = 0.0
-                else:
-                    pause_secs = min(max(2 * pause_secs, _PAUSE_MIN_SECS), _PAUSE_MAX_SECS)
+                worked = self._thread_make(calls) if calls else self._thread_ask()
+                pause_secs = 0.0 if worked else min(max(2 * pause_secs, _PAUSE_MIN_SECS), _PAUSE_MAX_SECS)
         except SpoutStopped:
-            if self._crash is not None:
-                return
+            pass
+        except BaseException as error:
+            # Also an error in the engine: the loop would wait for ever for a thread that just ended.
+            with self._changed:
+                self._asking = False
+                self._crash = error
+                self._tell()
+            return
         self._thread_end.close()
 
-    def _thread_next(self, pause_secs: float) -> list[tuple[BlockingSpoutTask, str, Callable[[], object]]] | None:
-        """Take the calls to make before the thread asks again; if empty, it may ask; None: it must end. Waits while
-        there are none and no room to emit, and up to `pause_secs` before."""
+    def _thread_next(self, pause_secs: float) -> list[Callable[[], None]] | None:
+        """Return the calls to make before the thread asks again: if there are none, it may ask; if None, it must end.
+        Waits while there are none and no room to emit, and up to `pause_secs` before."""
         with self._changed:
             if pause_secs:
                 self._changed.wait_for(lambda: self._calls or self._stopping, pause_secs)
             self._changed.wait_for(lambda: self._calls or self._stopping or any(map(self._may_emit, self.tasks)))
-            calls, self._calls = self._calls, []
-            self._delivering = bool(calls)
-            return None if self._stopping and not calls else calls
+            return None if self._stopping and not self._calls else self._calls[:]
 
-    def _thread_deliver(self, calls: list[tuple[BlockingSpoutTask, str, Callable[[], object]]]) -> None:
-        for task, doing, call in calls:
-            if doing == "activate":
-                task.ask_anew()
-            self._thread_call(task, doing, call)
+    def _thread_make(self, calls: list[Callable[[], None]]) -> bool:
+        for call in calls:
+            call()
         for task in self.tasks:
-            self._thread_look(task)
+            task.look()
         with self._changed:
-            self._delivering = False
+            del self._calls[: len(calls)]
             self._tell()
+        return True
 
     def _thread_ask(self) -> bool:
         """Ask each task for a tuple; return True if one emitted anything."""
@@ -379,34 +309,15 @@ class BlockingSpoutExecutor(SpoutExecutor):
             if not asks:
                 continue
             before = task.own.emitted
-            self._thread_call(task, "next_tuple", checked(task.ask, task.returned))
-            self._thread_look(task)
+            task.call("next_tuple", checked(task.ask, task.returned))
+            task.look()
+            emitted = task.own.emitted != before
+            ended = not emitted and task.exhausted
             with self._changed:
                 self._asking = False
-            if task.own.emitted != before:
-                some = True
-                continue
-            says_so = self._thread_call(task, "exhausted", partial(exhausted, task.user))
-            with self._changed:
-                finished = says_so and not (self._calls or task.own.pending_count)
+                finished = ended and not (self._calls or task.own.pending_count)
                 if finished != task.finished:
                     task.finished = finished
                     self._tell()
+            some = some or emitted
         return some
-
-    def _thread_look(self, task: BlockingSpoutTask) -> None:
-        """Note the spout's `waiting_count`: the loop may not read it while the spout is in a call."""
-        task.waiting = self._thread_call(task, "waiting_count", partial(waiting_count, task.user))
-
-    def _thread_call(self, task: BlockingSpoutTask, doing: str, call: Callable[[], Any]) -> Any:
-        try:
-            return call()
-        except SpoutStopped:
-            raise
-        except BaseException as error:
-            # Also `sys.exit` in a spout: the loop would wait for ever for a thread that just ended.
-            with self._changed:
-                self._asking = self._delivering = False
-                self._crash = task, doing, error
-                self._tell()
-            raise SpoutStopped from error

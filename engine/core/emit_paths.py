@@ -60,8 +60,7 @@ def fast_emit(collector: AnyCollector) -> Emit | None:
     if out is None or route is None or route.one is None:
         return None
     if isinstance(collector, SpoutCollector):
-        untracked = _fast_untracked(collector, out, route.one)
-        return untracked if collector.roots is None else _fast_tracked(collector, out, route.one, untracked)
+        return _fast_spout(collector, out, route.one)
     out.counted_by_batch = True
     at = _text_key_at(out, route)
     if isinstance(collector, BoltCollector):
@@ -77,51 +76,17 @@ def _text_key_at(out: StreamOut, route: Route) -> int | None:
     return out.shape.index[fields[0]]
 
 
-def _fast_untracked(collector: SpoutCollector, out: StreamOut, batch_for: BatchFor) -> Emit:
-    """Of a spout's rows without a tree: all that it emits in a turn are one run."""
-    plain, emit_to = collector.emit, collector.emit_to
-    put_new, answer = collector.put_new, collector.pending.answer_untracked
-    held_back, ids, noted = collector.held_back, collector.new_ids, collector.noted
-    check, width, note, run = out.check, len(out.shape.fields), out.outbox.note, 0
-
-    def emit(
-        values: Any, misplaced: Any = NOTHING, message_id: Any = None, stream: str = DEFAULT_STREAM
-    ) -> list[int]:
-        if (
-            held_back or not collector.gathers or misplaced is not NOTHING
-            or (stream is not DEFAULT_STREAM and stream != DEFAULT_STREAM)
-        ):
-            if misplaced is not NOTHING:
-                return plain(values, misplaced, message_id=message_id)
-            return emit_to(UNNAMED, values, message_id, stream)
-        if values.__class__ is not tuple or len(values) != width:
-            values = check(values)
-        collector.emitted += 1
-        collector.untracked += 1
-        if ids:
-            put_new()
-        batch = batch_for(values)
-        if batch.last is not run:
-            note(batch, run, values, noted)
-        batch.rows.append(values)
-        if message_id is not None:
-            answer(message_id)
-        return [batch.target]
-
-    return emit
-
-
-def _fast_tracked(collector: SpoutCollector, out: StreamOut, batch_for: BatchFor, untracked: Emit) -> Emit:
+def _fast_spout(collector: SpoutCollector, out: StreamOut, batch_for: BatchFor) -> Emit:
+    """Emit a spout's rows: each with a message id begins a tree; those without one are one run in each turn."""
     plain, emit_to, refuse, begin_new = collector.emit, collector.emit_to, collector.refuse, collector.begin_new
-    held_back = collector.held_back
-    check, width, note, noted = out.check, len(out.shape.fields), out.outbox.note, collector.noted
+    put_new, answer, tracks = collector.put_new, collector.pending.answer_untracked, collector.roots is not None
+    held_back, noted, untracked_run = collector.held_back, collector.noted, 0
+    check, width, note = out.check, len(out.shape.fields), out.outbox.note
     ids, add_id, add_values = collector.new_ids, collector.new_ids.append, collector.new_values.append
 
     def emit(
         values: Any, misplaced: Any = NOTHING, message_id: Any = None, stream: str = DEFAULT_STREAM
     ) -> list[int]:
-        if message_id is None:
-            return untracked(values, misplaced, None, stream)
         if (
             held_back or not collector.gathers or misplaced is not NOTHING
             or (stream is not DEFAULT_STREAM and stream != DEFAULT_STREAM)
@@ -131,6 +96,18 @@ def _fast_tracked(collector: SpoutCollector, out: StreamOut, batch_for: BatchFor
             return emit_to(UNNAMED, values, message_id, stream)
         if values.__class__ is not tuple or len(values) != width:
             values = check(values)
+        if message_id is None or not tracks:
+            collector.emitted += 1
+            collector.untracked += 1
+            if ids:
+                put_new()
+            batch = batch_for(values)
+            if batch.last is not untracked_run:
+                note(batch, untracked_run, values, noted)
+            batch.rows.append(values)
+            if message_id is not None:
+                answer(message_id)
+            return [batch.target]
         number = len(ids)
         if not number:
             begin_new()

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from squall.engine.api.columns import ColumnBatch
@@ -29,13 +30,10 @@ from squall.engine.api.hooks import (
     SpoutFailInfo,
 )
 from squall.engine.api.tuple import Run, Tuple
-from squall.engine.core.batch_spout import BatchSpoutTask
-from squall.engine.core.blocking_spout import Emits
+from squall.engine.core.spout_executor import SpoutTask
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.flow.bolt_collectors import BasicCollector, BatchCollector
 from squall.engine.foreign.identity import key_of
-from squall.engine.tracking.batch_answers import BatchAnswers
-from squall.engine.tracking.open_messages import OpenMessages
 
 Execute = Callable[..., None]
 
@@ -50,41 +48,42 @@ class _WatchedSpout(BatchSpout):
 
     def ack(self, message_id: Any) -> None:
         self._spout.ack(message_id)
-        self._hooks.tell("spout_ack", SpoutAckInfo(self._hooks.task, message_id, self._latency_ms(message_id)))
-
-    def on_failure(self, message_id: Any, failure: Failure) -> None:
-        self._failed(self._spout.on_failure, message_id, failure)
+        self._acked([message_id])
 
     def ack_batch(self, message_ids: list[Any]) -> None:
         self._spout.ack_batch(message_ids)
+        self._acked(message_ids)
+
+    def on_failure(self, message_id: Any, failure: Failure) -> None:
+        self._fail(partial(self._spout.on_failure, message_id, failure), [message_id], [failure])
+
+    def fail_batch(self, message_ids: list[Any], failures: list[Failure]) -> None:
+        self._fail(partial(self._spout.fail_batch, message_ids, failures), message_ids, failures)
+
+    def on_dead_letter(self, message_id: Any, failure: Failure) -> None:
+        self._fail(partial(self._spout.on_dead_letter, message_id, failure), [message_id], [failure])
+
+    def _acked(self, message_ids: list[Any]) -> None:
         for message_id in message_ids:
             self._hooks.tell("spout_ack", SpoutAckInfo(self._hooks.task, message_id, self._latency_ms(message_id)))
 
-    def fail_batch(self, message_ids: list[Any], failures: list[Failure]) -> None:
+    def _fail(self, tell: Callable[[], None], message_ids: list[Any], failures: list[Failure]) -> None:
+        # Taken first: the spout may emit the messages again at once.
         latencies_ms = list(map(self._latency_ms, message_ids))
-        self._spout.fail_batch(message_ids, failures)
+        tell()
         for message_id, failure, latency_ms in zip(message_ids, failures, latencies_ms, strict=True):
             self._hooks.tell("spout_fail", SpoutFailInfo(self._hooks.task, message_id, failure, latency_ms))
-
-    def on_dead_letter(self, message_id: Any, failure: Failure) -> None:
-        self._failed(self._spout.on_dead_letter, message_id, failure)
-
-    def _failed(self, told: Callable[[Any, Failure], None], message_id: Any, failure: Failure) -> None:
-        # Taken first: the spout may emit the message again at once.
-        latency_ms = self._latency_ms(message_id)
-        told(message_id, failure)
-        self._hooks.tell("spout_fail", SpoutFailInfo(self._hooks.task, message_id, failure, latency_ms))
 
     def _latency_ms(self, message_id: Any) -> float | None:
         began_ns = self._began_ns.pop(key_of(message_id), None)
         return None if began_ns is None else (self._hooks.now_ns() - began_ns) / 1e6
 
 
-def watch_answers(hooks: Hooks, told: OpenMessages | Emits | BatchAnswers) -> dict[Any, int]:
+def watch_answers(hooks: Hooks, task: SpoutTask) -> dict[Any, int]:
     """Have the hooks see the answers to a spout task from now on. Returns message's key -> time of its emit, which the
-    emit path fills. `told`: the object that tells the spout of answers."""
+    emit path fills."""
     began_ns: dict[Any, int] = {}
-    told.spout = _WatchedSpout(told.spout, hooks, began_ns)
+    task.listener = _WatchedSpout(task.listener, hooks, began_ns)
     return began_ns
 
 
@@ -176,7 +175,7 @@ def tamper(core: WorkerCore, task: int, before: Before | None) -> None:
         bolt.slice_rows = 1
     elif task in core.spout_tasks:
         spout = core.spout_tasks[task][1]
-        asked = spout.user.next_batch if isinstance(spout, BatchSpoutTask) else spout.user.next_tuple
+        asked = spout.user.next_batch if isinstance(spout.user, BatchSpout) else spout.user.next_tuple
         spout.asks = None if before is None else _asks(before, asked)
 
 

@@ -1,20 +1,23 @@
-"""Runs the tasks of a spout: asks for tuples while there is room, and hands answers back.
+"""Runs the tasks of a spout: asks for tuples while there is room, and tells answers.
 
 Guarantees: `next_tuple` is called only while the topology is active, fewer than `max_spout_pending` messages are open
-(or what `engine.core.pending_limit` allows), and nothing downstream is congested; `ack`, failures and time-outs are
-delivered whatever the state. A spout's `waiting_count` is not trusted: anything but an integer that fits a word of the
-board is a ComponentError. `exhausted` is read as true or false; what a property raises passes through.
+(or what `engine.core.pending_limit` allows), and nothing downstream is congested. Answers are told whatever the state,
+each once: acks in their order, failures in theirs, before the caller that brought them goes on; they are in the account
+already, and if the spout's method raises, the acks that it did not take are taken out of it again. A spout's
+`waiting_count` is not trusted: anything but an integer that fits a word of the board is a ComponentError. `exhausted`
+is read as true or false; what a property raises passes through.
 """
 
 from __future__ import annotations
 
 import math
 import operator
+import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
-from squall.engine.api.component import Spout
-from squall.engine.api.failure import Failure
+from squall.engine.api.component import BatchSpout, Spout
 from squall.engine.core.executor import AtHand, TaskCrashed
 from squall.engine.core.pending_limit import PendingLimit
 from squall.engine.errors import ComponentError
@@ -24,7 +27,7 @@ from squall.engine.foreign.text import repr_of
 from squall.engine.report.account import ACKED, DEAD_LETTERS, EMITTED, FAILED, REPLAYED, TRACKED, Words
 from squall.engine.report.metrics import WAITS, SpoutStats
 from squall.engine.tracking.fate import Letter
-from squall.engine.tracking.open_messages import OpenMessages
+from squall.engine.tracking.open_messages import Answers, OpenMessages
 
 MAX_WAITING = 2**63 - 1
 
@@ -44,6 +47,10 @@ def exhausted(spout: Spout) -> bool:
     return bool(spout.exhausted)
 
 
+class SpoutStopped(BaseException):
+    """Unwinds the thread, and `next_tuple` when the worker ends while the spout waits in `emit`. Never leaves it."""
+
+
 FIRST_TURN_EMITS, MAX_TURN_EMITS = 16, 256
 """Emits per task and turn: large enough that a turn's overhead (some 50 us with its frames) is small against it, small
 enough that bolts and answers do not wait long. More gained nothing in `make bench`, 128 cost 10 %. A worker begins with
@@ -61,9 +68,10 @@ class SpoutTask:
     """One task of a spout."""
 
     __slots__ = (
-        "_before", "_done_at", "_emitted", "_held", "_lied", "_since_ns", "_waited_ns", "active", "adaptive", "asks",
-        "collector", "component", "emit_bytes", "finished", "fitting", "max_pending", "may_wait", "pending", "returned",
-        "said_quiet", "stats", "task", "user", "waits_for",
+        "_before", "_done_at", "_emitted", "_held", "_since_ns", "_waited_ns", "active", "adaptive", "asks",
+        "collector", "component", "emit_bytes", "finished", "fitting", "listener", "make_call", "max_pending",
+        "may_look", "may_wait", "own", "pending", "returned", "said_quiet", "stats", "task", "user", "usual_rows",
+        "waits_for",
     )
 
     def __init__(
@@ -73,8 +81,17 @@ class SpoutTask:
         self.component = component
         self.task = task
         self.user = user
+        self.listener: Any = user
+        """Told of answers: the user's object, or a wrapper around it (see `engine.core.hook_calls`)."""
         self.collector = collector
+        """The loop's, which emits held messages; its counts are those of the emits that the loop has taken."""
+        self.own = collector
+        """The user's: another one if the spout has a thread."""
+        self.make_call: Callable[[Callable[[], None]], None] = operator.call
+        """Makes a call of the spout's methods: at once, or, if it has a thread, there."""
         self.pending = pending
+        if not isinstance(user, BatchSpout):
+            pending.answer_untracked = self.ack_at_once
         self.stats = stats
         self.adaptive = max_pending if isinstance(max_pending, PendingLimit) else None
         self.max_pending: int | None = max_pending.limit if isinstance(max_pending, PendingLimit) else max_pending
@@ -103,7 +120,12 @@ class SpoutTask:
         self._before = stats.replayed, stats.emitted, stats.tracked
         self._emitted = 0
         """Emits counted last: the spout's and the engine's."""
-        self._held, self._lied = 0, False
+        self.may_look = True
+        """False if the loop must not read `waiting_count`: a thread does, or reading it has raised."""
+        self._held = 0
+        self.usual_rows = 0
+        """Rows that it emits in one call of `next_batch` while it has some: the newest call's, or a fading share of an
+        earlier, longer one's."""
 
     def see_size(self, newest_bytes: int, turn_bytes: int) -> None:
         """Note the size of its newest emit; all emits of a turn may hold `turn_bytes`."""
@@ -113,14 +135,14 @@ class SpoutTask:
 
     def count_emits(self) -> None:
         """Count emits in the account before they are visible to anyone."""
-        emitted = self.emitted + self.pending.emitted_again
+        emitted = self.collector.emitted + self.pending.emitted_again
         if emitted != self._emitted:
             self._emitted = emitted
             self.said_quiet[0] = 0
             account, (replayed_before, emitted_before, tracked_before) = self.stats.account, self._before
             account[REPLAYED] = replayed_before + self.pending.replays
             account[EMITTED] = emitted_before + emitted
-            account[TRACKED] = tracked_before + emitted - self.untracked
+            account[TRACKED] = tracked_before + emitted - self.collector.untracked
 
     def adapt(self, adaptive: PendingLimit, now_ns: int) -> None:
         """Raise or lower the limit of open messages if that is due."""
@@ -166,11 +188,15 @@ class SpoutTask:
     def held_for_retry(self) -> int:
         """The spout's `waiting_count`. Raises TaskCrashed the first time, and returns the last value from then on, so
         that a worker that ends by it can still publish."""
-        if not self._lied:
-            self._lied = True
-            self._held = self.call("waiting_count", waiting_count, self.user)
-            self._lied = False
+        if self.may_look:
+            self.may_look = False
+            self.look()
+            self.may_look = True
         return self._held
+
+    def look(self) -> None:
+        """Read the spout's `waiting_count`. Raises TaskCrashed."""
+        self._held = self.call("waiting_count", waiting_count, self.user)
 
     @property
     def exhausted(self) -> bool:
@@ -185,36 +211,24 @@ class SpoutTask:
         was_exhausted = exhausted(self.user)
         if was_exhausted and self._done_at == failures:
             return None
-        before = self.own_emits
+        before = self.own.emitted
         value = (self.asks or self.user.next_tuple)()
         # A spout that was exhausted from the start is still asked until a call emits nothing.
-        says_so = exhausted(self.user) and not (was_exhausted and self.own_emits != before)
+        says_so = exhausted(self.user) and not (was_exhausted and self.own.emitted != before)
         self._done_at = failures if says_so else -1
         return value
 
-    def ask_anew(self) -> None:
-        """Have it called again, whatever it has said: it is activated."""
+    def switch(self, method: str) -> None:
+        """Activate or deactivate it; it is then asked again, whatever it has said. Raises TaskCrashed."""
         self._done_at = -1
-
-    @property
-    def own_emits(self) -> int:
-        """Emits of the spout itself so far. Thread: that of `next_tuple`."""
-        return self.collector.emitted
-
-    @property
-    def emitted(self) -> int:
-        """Emits so far, as the loop knows them."""
-        return self.collector.emitted
-
-    @property
-    def untracked(self) -> int:
-        """The emits without a tree."""
-        return self.collector.untracked
+        self.call(method, getattr(self.user, method))
 
     def call(self, doing: str, call: Callable[..., T], *arguments: Any) -> T:
         """Call what calls the spout's method `doing`. Raises TaskCrashed for whatever that raises."""
         try:
             return call(*arguments)
+        except SpoutStopped:
+            raise
         except BaseException as error:
             raise self.crashed(doing, error) from error
 
@@ -224,22 +238,54 @@ class SpoutTask:
         return TaskCrashed(self.component, self.task, doing, error)
 
     def tell(self) -> None:
-        """Tell the spout of answers that were collected. This one is told at once."""
+        """Have the spout told of the answers collected. Raises TaskCrashed."""
+        if self.pending.answers:
+            answers = self.pending.take_answers()
+            self.finished = False
+            try:
+                self.make_call(partial(self.hear, answers))
+            except TaskCrashed:
+                self.pending.not_taken(len(answers.acked))
+                raise
 
-    def acker_died(self, is_its: Callable[[int], bool], failure: Failure) -> None:
-        """Fail the trees of an acker that is gone; `is_its(root)` says which those are."""
-        self.call("on_failure", self.pending.acker_died, is_its, failure)
+    def ack_at_once(self, message_id: Any) -> None:
+        """Ack a message as it is emitted: there are no ackers (Storm's rule)."""
+        self.listener.ack(message_id)
+
+    def hear(self, answers: Answers) -> None:
+        """Tell the spout of answers; leaves the acks that it did not take. Raises TaskCrashed."""
+        listener = self.listener
+        if isinstance(self.user, BatchSpout):
+            if answers.acked:
+                self.call("ack_batch", listener.ack_batch, answers.acked)
+                answers.acked = []
+            if answers.failed:
+                self.call("fail_batch", listener.fail_batch, *map(list, zip(*answers.failed, strict=True)))
+        else:
+            acks, ack = iter(answers.acked), listener.ack
+            try:
+                for message_id in acks:
+                    ack(message_id)
+            except BaseException as error:
+                answers.acked = [message_id, *acks]
+                raise self.crashed("ack", error) from error
+            answers.acked = []
+            for failed in answers.failed:
+                self.call("on_failure", listener.on_failure, *failed)
+        for dead in answers.dead:
+            self.call("on_dead_letter", listener.on_dead_letter, *dead)
 
 
 class SpoutExecutor:
     """Runs spout tasks that share an executor."""
 
+    _asks = "next_tuple"
     end_errors: Sequence[TaskCrashed] = ()
     """Raised by tasks that were closed in `stop`."""
 
     def __init__(
         self, tasks: list[SpoutTask], at_hand: AtHand | None = None, turn_ns: int | None = TURN_NS,
-        turn_bytes: int | None = None,
+        turn_bytes: int = sys.maxsize,
     ) -> None:
         """`turn_ns`: time that a task may emit in one turn; None: only the number of emits ends it.
         `turn_bytes`: about how many bytes a task may emit in one turn."""
@@ -255,9 +301,7 @@ class SpoutExecutor:
         for task in self.tasks:
             if task.active != active:
                 task.active = active
-                task.ask_anew()
-                method = "activate" if active else "deactivate"
-                task.call(method, operator.methodcaller(method), task.user)
+                task.make_call(partial(task.switch, "activate" if active else "deactivate"))
 
     def run(self, emits: int, may_send: bool = True) -> bool:
         """Expire overdue trees, send held messages if allowed, and ask each task for up to `emits` tuples. Return
@@ -274,13 +318,15 @@ class SpoutExecutor:
             if task.adaptive is not None and now_ns >= task.adaptive.due_ns:
                 task.adapt(task.adaptive, now_ns)
             if now_ns >= pending.table.due_ns and (pending.trees or pending.table.blocks.count):
-                worked = task.call("on_failure", pending.expire) > 0 or worked
+                worked = pending.expire() > 0 or worked
+            task.tell()
             if stopped or not emits or not task.active:
                 task.waits_for = CREDIT if task.active else INACTIVE
             elif self._emit(task, emits):
                 worked = True
             if may_send and not stopped and pending.fate.is_busy:
                 worked = task.call("on_dead_letter", pending.let_go, task.collector.send) or worked
+            task.tell()
         self._at_hand[0] = 0
         return worked
 
@@ -316,11 +362,17 @@ class SpoutExecutor:
         before = collector.emitted
         collector.gathers = True
         try:
-            self._emit_some(task, emits)
-        finally:
-            # Also what was emitted before an error.
-            collector.put_new()
-            collector.gathers = False
+            try:
+                self._emit_some(task, emits)
+            finally:
+                # Also what was emitted before an error.
+                collector.put_new()
+                collector.put_gathered()
+                collector.gathers = False
+        except TaskCrashed:
+            raise
+        except BaseException as error:
+            raise task.crashed(self._asks, error) from error
         if collector.emitted == before:
             return False
         task.finished = False
@@ -332,23 +384,18 @@ class SpoutExecutor:
         series, ends_ns = 1, None if self._turn_ns is None else now_ns() + self._turn_ns
         if task.fitting < emits:
             emits = task.fitting
-        try:
-            while self._emit_series(task, series):
-                emits -= series
-                if series == 1 and self._turn_bytes is not None:
-                    task.see_size(collector.emitter.newest_row_bytes(), self._turn_bytes)
-                    if task.fitting <= emits:
-                        emits = task.fitting - 1
-                if emits <= 0 or (ends_ns is not None and now_ns() >= ends_ns):
-                    self.ran_dry = False
-                    # If it has reached its limit with this emit, it waits for answers until its next turn.
-                    task.waits_for = PENDING_LIMIT if self._room(task) <= 0 else NOTHING
-                    break
-                series = min(2 * series, emits)
-        except TaskCrashed:
-            raise
-        except BaseException as error:
-            raise task.crashed("next_tuple", error) from error
+        while self._emit_series(task, series):
+            emits -= series
+            if series == 1:
+                task.see_size(collector.emitter.newest_row_bytes(), self._turn_bytes)
+                if task.fitting <= emits:
+                    emits = task.fitting - 1
+            if emits <= 0 or (ends_ns is not None and now_ns() >= ends_ns):
+                self.ran_dry = False
+                # If it has reached its limit with this emit, it waits for answers until its next turn.
+                task.waits_for = PENDING_LIMIT if self._room(task) <= 0 else NOTHING
+                break
+            series = min(2 * series, emits)
 
     @staticmethod
     def _room(task: SpoutTask) -> float:
@@ -357,7 +404,7 @@ class SpoutExecutor:
             return math.inf
         # Messages in doubt wait for others, which need room.
         doubt = min(len(task.pending.attempts.doubt.causes), len(task.pending.fate.held))
-        return task.max_pending + doubt - task.collector.pending_count
+        return task.max_pending + doubt - task.own.pending_count
 
     def _emit_series(self, task: SpoutTask, count: int) -> bool:
         """Ask for `count` tuples; False if one did not come, or there is no room for it."""

@@ -31,7 +31,6 @@ from squall.engine.api.topology import Topology
 from squall.engine.api.tuple import TupleSource
 from squall.engine.core.backpressure import FRAMES_PER_WINDOW, Backpressure
 from squall.engine.core.balance import Balance
-from squall.engine.core.batch_spout import BatchSpoutTask
 from squall.engine.core.blocking import BlockingExecutor, Handover
 from squall.engine.core.executor import BoltExecutor, BoltTask, TaskCrashed, Watch
 from squall.engine.core.spout_executor import FIRST_TURN_EMITS, MAX_TURN_EMITS, SpoutExecutor, SpoutTask
@@ -124,9 +123,6 @@ class WorkerCore:
         self.spouts.append(executor)
         for task in executor.tasks:
             self.spout_tasks[task.task] = (executor, task)
-            if isinstance(task, BatchSpoutTask):
-                task.pending.spout = task.answers
-                self.tracking.of_batches.append(task)
 
     def add_bolt_executor(self, executor: BoltExecutor) -> None:
         component = executor.tasks[0].component
@@ -542,7 +538,7 @@ class WorkerCore:
     @property
     def has_worked(self) -> bool:
         """True if a tuple was emitted or executed here."""
-        return any(spout.emitted for _, spout in self.spout_tasks.values()) or any(
+        return any(spout.collector.emitted for _, spout in self.spout_tasks.values()) or any(
             bolt.stats.executed for bolt in self.bolt_tasks.values()
         )
 

@@ -149,7 +149,8 @@ class SpoutCollector:
         self._refused: list[tuple[int, Failure]] = []
         """Those of them that fail at once, by their place in the lists."""
         self.gathers = False
-        """True if trees are gathered, to be entered together by `put_new`; else each is entered at once."""
+        """True if trees are gathered, to be entered together by `put_new`; else each is entered at once. The same for
+        batches and `put_gathered`."""
         self._since_ns = 0
         """When the first of them was emitted."""
         self._note = partial(emitter.outbox.note, noted=self.noted)
@@ -161,7 +162,7 @@ class SpoutCollector:
         self.refuses_batches = False
         """Of a spout with a thread of its own."""
         self.gathered: Gathered | None = None
-        """Takes up short batches while the engine asks for several; None: each is put where it goes at once."""
+        """Takes up short batches of a batch spout while it `gathers`; None: each is put where it goes at once."""
         self.report_error = report
         """Tells the operator of an error; nothing else happens."""
 
@@ -302,8 +303,9 @@ class SpoutCollector:
             rows, ids = self._hold_some(rows, ids, stream)
             if not rows:
                 return
+        self.emitted += len(rows)
         gathered = self.gathered
-        if gathered is None:
+        if gathered is None or not self.gathers:
             self._emit_tracked(self.roots, rows, ids, stream)
             return
         if not gathered.fits(rows, stream):
@@ -323,14 +325,14 @@ class SpoutCollector:
         try:
             places = out.spread(rows)
         except BaseException as error:
-            # Row by row: it fails the message whose key it was, and no other.
+            # Row by row: it fails the message whose key it was, and no other. Each is counted once more.
+            self.emitted -= len(rows)
             for row, message_id in zip(rows, ids, strict=True):
                 self.emit_to(UNNAMED, row, message_id, stream)
             if isinstance(error, Exception):
                 return
             raise
         count = len(rows)
-        self.emitted += count
         anchoring = self._new_trees(list(islice(source, count)))
         out.append_batch(rows, places, Owned(range(count), RowCounts.single(count)), anchoring)
         self._enter(anchoring, ids, rows, stream, self.pending.now_ns())

@@ -1,4 +1,4 @@
-"""The open messages of one spout task: under way, or held back until they may be.
+"""The open messages of one spout task: under way, or held back until they may be; and answers it has not heard.
 
 Guarantees
     * Each tree is answered once: the first event (ack, failure, timeout) removes it from the pending table, later ones
@@ -6,7 +6,7 @@ Guarantees
     * Each failed attempt ends in one way: the spout hears of it and may emit the message again; a letter that was given
       back is kept and goes out again; a message that has failed too often goes to the ledger, and then the spout is
       told, once. It counts as buried when the ledger has it, not before.
-    * Every answer is in the account before the spout hears of it.
+    * Every answer is in the account before the spout hears of it: `take_answers` takes those of many messages.
 
 Relies on: `let_go` being called on every turn while `fate.is_busy`.
 
@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from squall.engine.api.component import Spout
 from squall.engine.api.failure import FAILED as REFUSED
 from squall.engine.api.failure import TIMEOUT, WORKER_DIED, Failure
 from squall.engine.errors import ComponentError
@@ -30,7 +29,6 @@ from squall.engine.plural import plural
 from squall.engine.report.account import ACCOUNT_COLUMNS, ACKED, DEAD_LETTERS, FAILED, unanswered
 from squall.engine.report.metrics import SpoutStats
 from squall.engine.tracking.attempts import Changes, Journal
-from squall.engine.tracking.batch_answers import BatchAnswers
 from squall.engine.tracking.doubt import MOST
 from squall.engine.tracking.fate import Fate, Held, Letter, TrialPermit
 from squall.engine.tracking.pending_table import OpenBlock, PendingTable
@@ -45,24 +43,40 @@ _DOUBTFUL = 2 * MOST
 """Most messages in doubt that are looked at in a turn."""
 
 
+class Answers:
+    """Answers that a spout has not heard."""
+
+    __slots__ = ("acked", "dead", "failed")
+
+    def __init__(self) -> None:
+        self.acked: list[Any] = []
+        """Message ids."""
+        self.failed: list[tuple[Any, Failure]] = []
+        self.dead: list[tuple[Any, Failure]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.acked or self.failed or self.dead)
+
+
 class OpenMessages:
-    """Enters the trees of a spout task, and brings their answers to the spout."""
+    """Enters the trees of a spout task, and collects their answers for the spout."""
 
     __slots__ = (
-        "_account", "_acked", "_init", "_journal", "_letting_out", "_stats", "_task", "attempts", "emitted_again",
-        "fate", "forget", "give_up", "init_block", "may_emit_more", "note", "now_ns", "permit", "replays", "spout",
-        "stopped", "table", "tell_stop", "trees",
+        "_account", "_acked", "_init", "_journal", "_letting_out", "_stats", "_task", "answer_untracked",
+        "answers", "attempts", "emitted_again", "fate", "forget", "give_up", "init_block", "may_emit_more", "note",
+        "now_ns", "permit", "replays", "stopped", "table", "tell_stop", "trees",
     )
 
     def __init__(
-        self, task: int, spout: Spout, now_ns: Callable[[], int], timeout_ns: int, stats: SpoutStats, init: Init,
+        self, task: int, now_ns: Callable[[], int], timeout_ns: int, stats: SpoutStats, init: Init,
         forget: Callable[[int], int], give_up: Callable[[Any, Any, Failure], None],
         fate: Fate | None = None, permit: TrialPermit | None = None, journal: Journal | None = None,
         note: Callable[[Sequence[Any], Failure], None] = lambda message_ids, failure: None,
     ) -> None:
         self._task = task
-        self.spout = spout
-        """Told of answers: the user's object, or a wrapper around it (see `engine.core.hook_calls`)."""
+        self.answers = Answers()
+        self.answer_untracked: Callable[[Any], None] = self._collect_untracked
+        """Acks a message that is emitted without ackers. It is not counted."""
         self.init_block: InitBlock | None = None
         """Tells the acker of a new block; None: trees must not be entered in blocks."""
         self.now_ns = now_ns
@@ -162,9 +176,8 @@ class OpenMessages:
         self.emitted_again += 1
         self.fate.given_back(letter)
 
-    def answer_untracked(self, message_id: Any) -> None:
-        """No ackers: acked as it is emitted (Storm's rule), and not counted."""
-        self.spout.ack(message_id)
+    def _collect_untracked(self, message_id: Any) -> None:
+        self.answers.acked.append(message_id)
 
     # ---- answers ----
 
@@ -186,11 +199,7 @@ class OpenMessages:
             if letter is not None:
                 self._close(letter)
                 return
-        try:
-            self.spout.ack(message_id)
-        except BaseException:
-            self.not_taken(1)
-            raise
+        self.answers.acked.append(message_id)
 
     def acked_block(self, base: int, members: Sequence[int]) -> None:
         """Ack the messages of processed trees of one block."""
@@ -205,21 +214,17 @@ class OpenMessages:
         if self.attempts.alert:
             self.attempts.acked(opened.keys_of(members), opened.emitted_ns)
             self.attempts.answered_block(base, members)
-        if isinstance(self.spout, BatchAnswers):
-            self.spout.add_acked(ids)
-            return
-        ack, told = self.spout.ack, iter(ids)
-        try:
-            for message_id in told:
-                ack(message_id)
-        except BaseException:
-            self.not_taken(1 + len(list(told)))
-            raise
+        self.answers.acked += ids
+
+    def take_answers(self) -> Answers:
+        """Take the answers that the spout has not heard."""
+        answers, self.answers = self.answers, Answers()
+        return answers
 
     def not_taken(self, acks: int) -> None:
         """The spout raised and did not take the answers: its successor will emit the messages again. If they counted, a
         spout that raises again and again would seem to make progress."""
-        self._acked -= acks
+        self._acked = max(0, self._acked - acks)  # without ackers, none was counted
         self._account[ACKED] = self._acked
 
     def failed(self, root: int, failure: Failure) -> None:
@@ -247,7 +252,7 @@ class OpenMessages:
             self.emitted_again += 1
             self.replays += 1
         else:
-            self.spout.on_failure(message_id, failure)
+            self.answers.failed.append((message_id, failure))
 
     def _bury(self, message_id: Any, values: Any, failure: Failure, letter: Letter | None) -> None:
         """Bury a message over the limit."""
@@ -260,13 +265,13 @@ class OpenMessages:
             self._close(letter)
         else:
             self.attempts.told_dead(key)
-            self.spout.on_dead_letter(message_id, failure)
+            self.answers.dead.append((message_id, failure))
 
     def _refuse(self, message_id: Any, key: Hashable) -> None:
         """Tell the spout that it has read a message again that is in the ledger. That attempt has failed."""
         self.attempts.told_dead(key)
         self._account[FAILED] += 1
-        self.spout.on_dead_letter(message_id, self.attempts.last_failure(key))
+        self.answers.dead.append((message_id, self.attempts.last_failure(key)))
 
     def _close(self, letter: Letter) -> None:
         """Close the request for a letter; its spout hears nothing of it."""
@@ -280,10 +285,8 @@ class OpenMessages:
         if opened is None:
             return
         members = opened.open_of(members)
-        spout, told = self.spout, None
-        if isinstance(spout, BatchAnswers):
-            told = self.attempts.failed_together(opened.keys_of(members), failure)
-        if told is None or not isinstance(spout, BatchAnswers):
+        told = self.attempts.failed_together(opened.keys_of(members), failure)
+        if told is None:
             for root in opened.block.roots(members):
                 self.failed(root, failure)
             return
@@ -291,7 +294,7 @@ class OpenMessages:
         ids = self.table.blocks.take(opened, members)
         self.note(ids, told)
         self._account[FAILED] += len(ids)
-        spout.add_failed(ids, told)
+        self.answers.failed += [(message_id, told) for message_id in ids]
 
     def charge(self, root: int, failure: Failure) -> None:
         """Charge an error in this tree, by which the worker is about to end. The spout hears nothing of it: its

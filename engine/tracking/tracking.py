@@ -31,11 +31,7 @@ class Answered(Protocol):
     @property
     def pending(self) -> OpenMessages: ...
 
-    def crashed(self, doing: str, error: BaseException) -> BaseException: ...
-
     def tell(self) -> None: ...
-
-    def acker_died(self, is_its: Callable[[int], bool], failure: Failure) -> None: ...
 
 
 class SeesAcks(Protocol):
@@ -60,8 +56,6 @@ class Tracking:
         self._acker_worker = [plan.task_worker[task] for task in plan.ackers]
         self.ackers = {index: acker() for index, worker in enumerate(self._acker_worker) if worker == peers.me}
         self._to_tell: list[tuple[int, Acks]] = []
-        self.of_batches: list[Answered] = []
-        """The spout tasks here that are told of answers by the batch."""
         self.watch: SeesAcks | None = None
         """Sees which messages are processed (`engine.core.watch`)."""
         self._all_ackers_here = len(self.ackers) == len(self._acker_worker)
@@ -100,20 +94,22 @@ class Tracking:
                     self._deliver_block(*in_block)
                 answers, acker.answers = acker.answers, []
                 self._deliver(answers)
+        self._tell_spouts()
         return some
 
+    def _tell_spouts(self) -> None:
+        for _, task in self.spout_tasks.values():
+            task.tell()
+
     def _deliver_block(self, spout_task: int, base: int, members: Sequence[int], failure: Failure | None) -> None:
-        """Answer messages of a block. Raises TaskCrashed."""
-        spout = self.spout_tasks[spout_task][1]
+        """Answer messages of a block."""
+        pending = self.spout_tasks[spout_task][1].pending
         if self.watch is not None and failure is None:
             self.watch.acked(spout_task, [base + (member << ACKER_BITS) for member in members])
-        try:
-            if failure is None:
-                spout.pending.acked_block(base, members)
-            else:
-                spout.pending.failed_block(base, members, failure)
-        except BaseException as error:
-            raise spout.crashed("ack" if failure is None else "on_failure", error) from error
+        if failure is None:
+            pending.acked_block(base, members)
+        else:
+            pending.failed_block(base, members, failure)
 
     def init_for(self, acker: int) -> Init:
         """The function that tells the acker of this index of new trees: the acker's own, if it is here."""
@@ -206,24 +202,18 @@ class Tracking:
             self._parcel_for(self.plan.task_worker[spout_task]).resets.append((root, spout_task))
 
     def _deliver(self, answers: Iterable[Answer]) -> None:
-        """Tell the spouts. Raises TaskCrashed."""
+        """Answer messages."""
         spouts = self.spout_tasks
-        try:
-            for spout_task, root, failure in answers:
-                here = spouts.get(spout_task)
-                if here is None:
-                    self._parcel_for(self.plan.task_worker[spout_task]).answers.append((spout_task, root, failure))
-                elif failure is None:
-                    if self.watch is not None:
-                        self.watch.acked(spout_task, (root,))
-                    here[1].pending.acked(root)
-                else:
-                    here[1].pending.failed(root, failure)
-        except BaseException as error:
-            # Only users' methods raise, those of the spout that was told last.
-            raise spouts[spout_task][1].crashed("ack" if failure is None else "on_failure", error) from error
-        for task in self.of_batches:
-            task.tell()
+        for spout_task, root, failure in answers:
+            here = spouts.get(spout_task)
+            if here is None:
+                self._parcel_for(self.plan.task_worker[spout_task]).answers.append((spout_task, root, failure))
+            elif failure is None:
+                if self.watch is not None:
+                    self.watch.acked(spout_task, (root,))
+                here[1].pending.acked(root)
+            else:
+                here[1].pending.failed(root, failure)
 
     def rotate(self) -> None:
         """Rotate the ackers here. Called once per message timeout."""
@@ -231,7 +221,7 @@ class Tracking:
             acker.rotate()
 
     def receive(self, parcel: Parcel) -> None:
-        """Take in the tracking messages that another worker sent."""
+        """Take in the tracking messages that another worker sent. Raises TaskCrashed."""
         for root, xor, spout_task, mask in parcel.inits:
             self.ackers[root & ACKER_MASK].init(root, xor, spout_task, mask)
         for root, spout_task in parcel.resets:
@@ -244,6 +234,7 @@ class Tracking:
         for root, failure in parcel.fails:
             self.ackers[root & ACKER_MASK].fail(root, failure)
         self._deliver(parcel.answers)
+        self._tell_spouts()
 
     def frame_lost(self, worker: int, parcel: Parcel, damaged: bool) -> None:
         """Handle a parcel that was lost for good, after its tuples were let go: fail exactly the trees that lack tuples
@@ -286,5 +277,5 @@ class Tracking:
         its = {index for index, home in enumerate(self._acker_worker) if home == worker}
         if its:
             for _, task in self.spout_tasks.values():
-                task.acker_died(lambda root: root & ACKER_MASK in its, failure)
+                task.pending.acker_died(lambda root: root & ACKER_MASK in its, failure)
         self.settle()

@@ -180,8 +180,8 @@ class OneByOne(OpenMessages):
 
     __slots__ = ("others", "raised")
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
         self.raised = self.others = 0
 
     def stops(self, at_limit: bool = False) -> bool:
@@ -292,17 +292,14 @@ class Host:
         fate, acker, trees = pickle.loads(self._state.tracking)
         return fate, acker, trees
 
-    def _open_messages(self, *arguments: Any) -> OpenMessages:
+    def _open_messages(self, task: int, _: object, *others: Any, fate: Fate, **named: Any) -> OpenMessages:
         """As the product's, with the fate of the messages before. Answers come between batches only, so the clock of
         messages stands still in a batch, and a message's time begins when its own batch has ended: a batch may take
         longer than the timeout."""
-        given = list(arguments)
-        at = 8
-        given[2] = lambda: self.turn.clock_ns
         if self._fate is not None:
-            self._fate.attempts.forgot = given[at].attempts.forgot
-            given[at] = self._fate
-        self._pending = made = OneByOne(*given)
+            self._fate.attempts.forgot = fate.attempts.forgot
+            fate = self._fate
+        self._pending = made = OneByOne(task, lambda: self.turn.clock_ns, *others, fate=fate, **named)
         made.trees.update(self._trees)
         for root in self._state.fresh if self._state is not None else ():
             made.reset(root)
@@ -424,7 +421,7 @@ class Host:
             return False
 
     def _emits(self) -> int:
-        return sum(task.emitted for _, task in self.core.spout_tasks.values())
+        return sum(task.collector.emitted for _, task in self.core.spout_tasks.values())
 
     # ---- what it has become ----
 

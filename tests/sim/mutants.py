@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from squall.engine.api.acked_prefix import AckedPrefix
-from squall.engine.api.component import Spout
 from squall.engine.api.failure import Failure
 from squall.engine.api.tuple import Run
 from squall.engine.flow.outbox import Outbox
 from squall.engine.flow.parcel import Acks, Parcel
 from squall.engine.tracking.acker import Acker
-from squall.engine.tracking.open_messages import OpenMessages
+from squall.engine.tracking.open_messages import Answers, OpenMessages
 from squall.engine.tracking.peers import Peers
 from squall.engine.tracking.tracking import Tracking
 from squall.ipc.ack_rings import AckRings, Told
@@ -233,30 +232,20 @@ class ImpatientTable(OpenMessages):
     __slots__ = ()
 
     def __init__(
-        self, task: int, spout: Spout, now_ns: Callable[[], int], timeout_ns: int, *others: Any, **named: Any
+        self, task: int, now_ns: Callable[[], int], timeout_ns: int, *others: Any, **named: Any
     ) -> None:
-        super().__init__(task, spout, now_ns, timeout_ns // 2, *others, **named)
-
-
-class ToldTwice:
-    """A spout that hears of each failure twice."""
-
-    def __init__(self, spout: Spout) -> None:
-        self.ack = spout.ack
-        self._spout = spout
-
-    def on_failure(self, message_id: Any, failure: Failure) -> None:
-        self._spout.on_failure(message_id, failure)
-        self._spout.on_failure(message_id, failure)
+        super().__init__(task, now_ns, timeout_ns // 2, *others, **named)
 
 
 class RepeatingTable(OpenMessages):
-    """What was answered is answered again."""
+    """The spout hears of each failure twice."""
 
     __slots__ = ()
 
-    def __init__(self, task: int, spout: Spout, *others: Any, **named: Any) -> None:
-        super().__init__(task, ToldTwice(spout), *others, **named)  # type: ignore[arg-type]
+    def take_answers(self) -> Answers:
+        answers = super().take_answers()
+        answers.failed *= 2
+        return answers
 
 
 class GossipingPeers(Peers):

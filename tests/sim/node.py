@@ -91,7 +91,7 @@ class Node:
             self.roots = Roots(start << ACKER_BITS | acker, 1 << ACKER_BITS)
             # By position but for what no schedule uses: the table is handed everything it needs to act.
             self.pending = parts.core.pending(
-                shape.spout_task, world.spout, world.now, MESSAGE_TIMEOUT_NS, STATS, self.init_tree,
+                shape.spout_task, world.now, MESSAGE_TIMEOUT_NS, STATS, self.init_tree,
                 self.tracking.forget_tree, world.give_up, note=world.note,
             )
             task = SpoutTask("spout", shape.spout_task, world.spout, None, self.pending, STATS, None)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import squall.engine.tracking.attempts
 import squall.scheduler.records.attempt_journal
-from squall import Failure, Spout
+from squall import Failure
 from squall.engine.api.failure import (
     ANOTHER_TUPLE,
     EXCEPTION,
@@ -395,7 +395,7 @@ def test_an_id_that_cannot_be_pickled_is_told_once_and_costs_the_others_nothing(
 def resumed(limits: Limits, files: Files) -> OpenMessages:
     """A spout task of a new incarnation."""
     messages = OpenMessages(
-        7, Spout(), lambda: 0, 10**18, SpoutStats(), lambda *init: None, lambda root: 0, lambda *letter: None,
+        7, lambda: 0, 10**18, SpoutStats(), lambda *init: None, lambda root: 0, lambda *letter: None,
         Fate(limits), journal=files.journal(),
     )
     messages.resume("")

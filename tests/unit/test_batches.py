@@ -127,8 +127,18 @@ def test_a_key_without_a_hash_costs_its_own_message_only() -> None:
     with pytest.raises(TaskCrashed, match="no hash today"):
         rig.settle()
     rig.core.tracking.charge()
-    open_ = {tree[0] for _, task in rig.core.spout_tasks.values() for tree in task.pending.trees.values()}
-    assert 2 not in open_
+    [(_, task)] = rig.core.spout_tasks.values()
+    assert 2 not in {tree[0] for tree in task.pending.trees.values()}
+    assert task.collector.emitted == 2, "the third was not reached"
+
+
+def test_acks_that_were_taken_count_though_the_failures_beside_them_were_not() -> None:
+    rig, spout = fed(DoesBatch(lambda bolt, batch, collector: collector.fail(0)))
+    spout.fail_batch = lambda *failed: 1 / 0  # type: ignore[assignment,method-assign,return-value]
+    spout.feed(["a", "b"], ids=[1, 2])
+    with pytest.raises(TaskCrashed, match="in fail_batch"):
+        rig.settle()
+    assert rig.core.stats[rig.plan.tasks_of("spout")[0]].acked == 1
 
 
 def test_streams_and_direct_streams() -> None:

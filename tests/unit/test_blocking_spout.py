@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 import threading
-import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Queue
@@ -15,8 +12,6 @@ from unittest.mock import Mock
 
 import pytest
 
-from squall.engine.api.collectors import SpoutCollector
-from squall.engine.api.component import Spout
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.failure import Failure
 from squall.engine.api.plan import ExecutorPlan, Plan
@@ -142,6 +137,20 @@ def test_an_answer_is_counted_at_once_and_told_when_next_tuple_comes_back(ends: 
         assert ("deactivate" in spout.calls, spout.calls[-1] == "close") == (ends, ends)
 
 
+def test_what_is_answered_while_it_is_told_is_told_next_and_it_is_at_work_until_then() -> None:
+    spout, told = Waits(), threading.Event()
+    spout.ack = lambda message_id: told.wait(DEADLINE_SECS) and Waits.ack(spout, message_id)  # type: ignore[assignment,func-returns-value,method-assign]
+    with threaded(chain(spout, Does(acks))) as rig:
+        stats = rig.core.stats[rig.plan.tasks_of("spout")[0]]
+        for number in range(2):
+            spout.queue.put(((number,), number))
+            until(rig, lambda: stats.acked > number)  # noqa: B023
+        assert not rig.core.quiet
+        told.set()
+        spout.queue.put(None)
+        until(rig, lambda: spout.acked == [0, 1])
+
+
 def test_a_spout_that_is_closed_while_it_waits_is_told_nothing_more() -> None:
     spout = Waits()
     spout.close = spout.let_go  # type: ignore[method-assign]
@@ -263,7 +272,7 @@ def test_an_emit_that_waits_when_the_worker_ends_unwinds() -> None:
         until(rig, spout.queue.empty)
         assert close_tasks(rig.core) == []
         assert unwound.wait(30)
-        assert spout.calls[-1] == "close"
+        assert (spout.calls[-1], len(spout.calls.threads)) == ("close", 1)
 
 
 def test_without_ackers_it_is_acked_as_it_emits() -> None:
@@ -298,51 +307,23 @@ class NotesThreads(OpenMessages):
         super()._add_block(*block)
 
 
-@contextlib.contextmanager
-def only_the_loop_enters_trees(spout: Spout, sink: Does) -> Iterator[Rig]:
-    seen: set[int] = set()
-    noting = type("Notes", (NotesThreads,), {"threads": seen})
-    with threaded(chain(spout, sink), around={"parts": Parts(pending=noting)}) as rig:
-        yield rig
-        assert seen == {threading.get_ident()}
-
-
 def test_only_the_loop_enters_trees_though_untracked_emits_come_between() -> None:
-    spout, sink, rows = Waits(), Does(acks), [("a", 1), ("b", None), ("c", 2), ("d", None)]
-    with only_the_loop_enters_trees(spout, sink) as rig:
-        mixing, loop_rests, mixed = threading.Event(), threading.Event(), threading.Event()
+    """The first are as many as make a block."""
+    spout, sink, rows = Waits(), Does(acks), [*zip(range(4), range(4), strict=True), (4, None), (5, 5), (6, None)]
+    parts = Parts(pending=type("Notes", (NotesThreads,), {"threads": (threads := set[int]())}))
+    with threaded(chain(spout, sink), around={"parts": parts}) as rig:
+        mixed = threading.Event()
 
         def mixes(it: Waits) -> None:
-            mixing.set()
-            assert loop_rests.wait(DEADLINE_SECS)  # so that it takes nothing between the first two emits
             for value, message_id in rows:
                 it.collector.emit((value,), message_id=message_id)
+            assert it.collector.pending_count == 5
             mixed.set()
 
-        def waits_or_is_done() -> bool:
-            (thread,) = spout.calls.threads
-            frames = traceback.extract_stack(sys._current_frames()[thread])
-            return mixed.is_set() or frames[-1].name == "wait"
-
+        until(rig, spout.asked.is_set)
         spout.queue.put(mixes)
-        until(rig, mixing.is_set)
-        loop_rests.set()
-        wait_for("the end of the emits, or the spout's wait for the loop", waits_or_is_done, DEADLINE_SECS)
-        until(rig, mixed.is_set)
+        assert mixed.wait(DEADLINE_SECS)  # the loop rests, and takes nothing between the emits
         spout.queue.put(None)  # it hears of acks between two calls
-        until(rig, lambda: set(spout.acked) == {1, 2} and len(sink.seen) == 4)
+        until(rig, lambda: set(spout.acked) == {0, 1, 2, 3, 5} and len(sink.seen) == 7)
         assert sink.seen == [(value,) for value, _ in rows]
-
-
-def test_open_may_mix_tracked_and_untracked_emits() -> None:
-    class OpensWithTuples(Waits):
-        def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector) -> None:
-            super().open(conf, context, collector)
-            for message_id in (1, None, 2, None):
-                collector.emit((message_id,), message_id=message_id)
-
-    spout, sink = OpensWithTuples(), Does(acks)
-    with only_the_loop_enters_trees(spout, sink) as rig:
-        until(rig, lambda: len(sink.seen) == 4)
-        spout.queue.put(None)
-        until(rig, lambda: spout.acked == [1, 2])
+        assert threads == {threading.get_ident()}

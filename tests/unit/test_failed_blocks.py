@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from squall.engine.api.columns import Columns
-from squall.engine.api.component import BatchSpout
 from squall.engine.api.failure import ANOTHER_TUPLE, EXCEPTION, FAILED, TIMEOUT, WORKER_DIED, Failure
 from squall.engine.flow.blocks import Block
 from squall.engine.flow.ids import ACKER_BITS
@@ -20,7 +19,6 @@ from squall.engine.flow.spout_collector import Routed
 from squall.engine.foreign.identity import are_keys, key_of
 from squall.engine.report.metrics import SpoutStats
 from squall.engine.tracking.attempts import Changes, Limits
-from squall.engine.tracking.batch_answers import BatchAnswers
 from squall.engine.tracking.fate import Fate
 from squall.engine.tracking.open_messages import OpenMessages
 from squall.scheduler.records.attempt_journal import AttemptJournal
@@ -45,10 +43,6 @@ class ListId(list):  # type: ignore[type-arg]
 # ---- messages ----
 
 
-class Told(BatchSpout):
-    """The spout behind the answers, which the test takes out itself."""
-
-
 class Lives:
     """The incarnations of one spout task, whose trees are entered in blocks or one by one."""
 
@@ -69,7 +63,7 @@ class Lives:
         self.stats = SpoutStats()
         self.journal = AttemptJournal(self.file, "t-1", self.complaints.append)
         self.messages = OpenMessages(
-            7, BatchAnswers(Told()), lambda: self.now_ns, 10**18, self.stats, lambda *init: None, lambda root: 0,
+            7, lambda: self.now_ns, 10**18, self.stats, lambda *init: None, lambda root: 0,
             lambda *letter: self.given_up.append(letter), Fate(self.limits), journal=self.journal,
             note=lambda ids, failure: self.noted.extend((repr(each), failure) for each in ids),
         )
@@ -137,9 +131,8 @@ class Lives:
 
     def take(self) -> tuple[list[Any], list[tuple[Any, Failure]]]:
         """What the spout is told."""
-        answers = self.messages.spout
-        assert isinstance(answers, BatchAnswers)
-        return answers.take_acked(), list(zip(*answers.take_failed(), strict=True))
+        answers = self.messages.take_answers()
+        return answers.acked, answers.failed
 
     @property
     def state(self) -> Any:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from squall import Failure, Spout
 from squall.engine.api.failure import EXCEPTION, FAILED, FROM_OUTSIDE, HUNG, TIMEOUT, WORKER_DIED
 from squall.engine.clock import NS_PER_SEC, ManualClock
+from squall.engine.core.spout_executor import SpoutTask
 from squall.engine.flow.spout_collector import Routed
 from squall.engine.report.metrics import SpoutStats, bucket_of
 from squall.engine.tracking.attempts import Limits, Remembered
@@ -44,6 +45,7 @@ class Lab(Kept):
         self.spout.failures.clear()
         for root, _ in self.open_trees():
             self.table.failed(root, DIED)
+        self.task.tell()
         self.bolt.kept.clear()
         self.emit(*(message_id for message_id, _ in self.spout.failures))
 
@@ -175,9 +177,10 @@ class Task(Spout):
     def __init__(self, world: World, number: int, limits: Limits) -> None:
         self.world, self.limits, self.number, self.stats = world, limits, number, SpoutStats()
         self.messages = OpenMessages(
-            number, self, lambda: world.now_ns, 10 * NS_PER_SEC, self.stats, lambda *init: None,
+            number, lambda: world.now_ns, 10 * NS_PER_SEC, self.stats, lambda *init: None,
             lambda root: self.masks[root], self.bury, Fate(limits), world.permit,
         )
+        self.inside = SpoutTask("spout", number, self, Mock(), self.messages, self.stats, None)
         self.masks: dict[int, int] = {}
         """root -> the workers that held a part, of every attempt."""
         self.late: dict[int, tuple[int, bool]] = {}
@@ -194,8 +197,6 @@ class Task(Spout):
         return self.messages.attempts
 
     # ---- what it is told ----
-
-    def ack(self, message_id: int) -> None: ...
 
     def on_failure(self, message_id: int, failure: Failure) -> None:
         self.to_replay.append(message_id)
@@ -240,6 +241,7 @@ class Task(Spout):
         self.own[message_id] += alone or failure.reason != WORKER_DIED
         self.crashes[message_id] += alone or (failure.reason == EXCEPTION and self.limits.exceptions_crash)
         self.messages.failed(root, failure)
+        self.inside.tell()
 
     def expire(self) -> None:
         for root in self.messages.table.overdue(self.world.now_ns):
@@ -247,6 +249,7 @@ class Task(Spout):
             self.own[message_id] += 1
             self.late[root] = message_id, self.attempts.group == (root,)
         self.messages.expire()
+        self.inside.tell()
 
     def late_crash(self, root: int) -> None:
         self.crashes[self.late.pop(root)[0]] += 1
@@ -262,6 +265,7 @@ class Task(Spout):
     def let_go(self) -> None:
         if self.messages.fate.is_busy:
             self.messages.let_go(self.send)
+            self.inside.tell()
 
 
 class World:
@@ -388,10 +392,11 @@ class Table(OpenMessages):
         self.forgotten: list[int] = []
         self.buried: list[Any] = []
         super().__init__(
-            7, self.spout, self.clock.now_ns, TIMEOUT_SECS * NS_PER_SEC, self.stats,
+            7, self.clock.now_ns, TIMEOUT_SECS * NS_PER_SEC, self.stats,
             lambda *init: None, self.forgotten.append, lambda *letter: self.buried.append(letter[1]),
             Fate(Limits()),
         )
+        self.tell = SpoutTask("spout", 7, self.spout, Mock(), self, self.stats, None).tell
 
     def emit(self, root: int, message_id: Any) -> None:
         self.add(root, message_id, (f"values of {message_id}",), root ^ 5, 0b10)
@@ -406,6 +411,7 @@ def test_a_tree_times_out_when_its_time_is_up_and_not_before_and_a_reset_begins_
     assert table.expire() == 0
     table.clock.advance(0.001)
     assert table.expire() == 1
+    table.tell()
     assert (table.spout.reasons, table.forgotten) == ([("a", TIMEOUT)], [1])
     assert (table.stats.timed_out, table.stats.failed) == (1, 1)
     table.reset(2)
@@ -431,9 +437,11 @@ def test_a_spout_may_emit_again_while_it_is_told() -> None:
         table.emit(root, root)
     table.clock.advance(TIMEOUT_SECS)
     assert table.expire() == 3
+    table.tell()
     assert len(table) == 3
     assert table.expire() == 0
     table.acker_died(lambda root: root == 101)
+    table.tell()
     assert len(table) == 3
     failure = spout.failures[-1][1]
     assert (failure.reason, failure.attempt) == (WORKER_DIED, 2)

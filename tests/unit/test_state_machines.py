@@ -281,7 +281,7 @@ def told_by_the_last(events: str) -> str:
             (task,), before = World(1, task.limits).tasks, task.attempts.tries
             task.attempts.resume(Remembered(before))
         messages = task.messages
-        messages.spout, messages.give_up, told.send.side_effect = told, told.bury, task.send
+        task.inside.listener, messages.give_up, told.send.side_effect = told, told.bury, task.send
         told.reset_mock()
         if event == "emit":
             task.emit(7)
@@ -294,6 +294,7 @@ def told_by_the_last(events: str) -> str:
                 return ""
             world.now_ns += 10 * NS_PER_SEC
             ANSWERS[event](task, *messages.trees)
+        task.inside.tell()
     heard = [WORDS.get(name, name) for name, *_ in told.mock_calls]
     return ", ".join(heard) or ("keep" if messages.fate.waiting else NOTHING)
 
