@@ -44,6 +44,16 @@ class GivenTopology:
         return [str(folder.resolve()) for folder in (self.root, self.app_dir) if folder is not None]
 
 
+@dataclass(frozen=True, kw_only=True)
+class TopologyOptions:
+    """What commands that load a topology are given, by the names of their parameters."""
+
+    target: str
+    arguments: tuple[str, ...]
+    app_dir: str | None
+    settings: tuple[str, ...]
+
+
 def target_options(command: C) -> C:
     """Add the arguments of `target_argument`, and --app-dir."""
     return target_argument(click.option(

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -66,9 +66,7 @@ class Stages:
 @click.option("--follow", "follows", is_flag=True, help="Go on with what arrives, until SIGINT or SIGTERM.")
 @json_option
 def prepare_command(
-    source: Path | None, feed: Path, partitions: int | None, pattern: str | None, format_: str,
-    options: tuple[str, ...], schema: str | None, sql: Path | None, clean: str | None, overwrite: bool, follows: bool,
-    as_json: bool,
+    source: Path | None, feed: Path, overwrite: bool, follows: bool, as_json: bool, options: tuple[str, ...], **how: Any
 ) -> None:
     """Make a feed from files, or add what is new to one, with Spark.
 
@@ -88,13 +86,12 @@ def prepare_command(
 
     if source is None:
         source, default_pattern = default_input()
-        pattern = pattern or default_pattern
+        how["pattern"] = how["pattern"] or default_pattern
     stages = Stages()
     once = partial(
-        prepare_feed, source, feed, partitions=partitions, pattern=pattern, overwrite=overwrite, format_=format_,
-        options=_options(options), schema=schema, sql=sql, clean=clean, progress=stages,
+        prepare_feed, source, feed, overwrite=overwrite, options=_options(options), progress=stages, **how
     )
-    prepared = _follow(once, source, pattern, format_, stages) if follows else once()
+    prepared = _follow(once, source, how["pattern"], how["format_"], stages) if follows else once()
     if prepared is None:
         note("nothing was prepared")
     if as_json:

@@ -45,7 +45,7 @@ SHOWN_CHARS = 60
 @json_option
 def verify_command(
     left: str, right: str, by: tuple[str, ...], compare: tuple[str, ...], keys_only: bool, tolerances: tuple[str, ...],
-    repeats_ok: bool, last: str | None, examples: int, as_json: bool,
+    as_json: bool, **how: Any,
 ) -> None:
     """Compare RIGHT with LEFT, which has what is expected, by key, with Spark.
 
@@ -59,7 +59,7 @@ def verify_command(
     if compare and keys_only:
         raise UsageError("--compare and --keys-only exclude each other")
     chosen = () if keys_only else _columns(compare) or None
-    request = Request(_columns(by), chosen, parse_tolerances(tolerances), repeats_ok, last, examples)
+    request = Request(_columns(by), chosen, parse_tolerances(tolerances), **how)
     stages = Stages()
     outcome = compare_by_key(Path(left), Path(right), request, progress=stages)
     if as_json:

@@ -6,6 +6,7 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from squall.cli.loader import load_function, load_topology
 from squall.cli.options import json_option
 from squall.cli.output import note, reserve_stdout, say, say_json
 from squall.cli.settings import layers_of, settings_option
-from squall.cli.topology_target import target_options
+from squall.cli.topology_target import TopologyOptions, target_options
 from squall.engine.report.document import with_schema
 from squall.scheduler.cluster.starting import check_workers
 from squall.scheduler.common.duration import parse_duration_secs
@@ -32,6 +33,20 @@ from squall.scheduler.common.duration import parse_duration_secs
 EXIT_OK, EXIT_FAILURE = 0, 1
 _MIX_HELP = f"Which faults, joined by commas: {ALL}, groups ({', '.join(GROUPS)}), or names from them."
 _NUMBER, _COUNT = click.IntRange(0, 2**63), click.IntRange(1, 1_000_000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChaosOptions(TopologyOptions):
+    """The options of `squall chaos`, by the names of the command's parameters."""
+
+    seed: int
+    seeds: int
+    duration: str
+    mix: str
+    sinks: tuple[str, ...]
+    result: str | None
+    only: tuple[int, ...]
+    as_json: bool
 
 
 @click.command("chaos")
@@ -48,10 +63,7 @@ _NUMBER, _COUNT = click.IntRange(0, 2**63), click.IntRange(1, 1_000_000)
 @click.option("--only", type=_NUMBER, multiple=True, metavar="N",
               help="A fault of the seed, by its number: only those named are injected; 0: none.")
 @json_option
-def chaos_command(
-    target: str, app_dir: str | None, seed: int, seeds: int, duration: str, mix: str, sinks: tuple[str, ...],
-    result: str | None, settings: tuple[str, ...], only: tuple[int, ...], as_json: bool, arguments: tuple[str, ...],
-) -> None:
+def chaos_command(**given: Any) -> None:
     """Run the topology in FILE under random faults, and prove that nothing was lost.
 
     It runs twice without faults first, to learn what its sinks receive; then once for each seed, on a cluster of its
@@ -60,31 +72,33 @@ def chaos_command(
     is left behind; 1: one of these does not hold, or nothing could be compared; 2: wrong use, or a spout by which
     nothing can be proved; 130: interrupted. With --result, an ARG {} is a new directory for each run.
     """
-    for_secs, kinds = parse_duration_secs(duration), kinds_of(mix)
-    layers = layers_of(settings, SETTINGS)
+    options = ChaosOptions(**given)
+    for_secs, kinds = parse_duration_secs(options.duration), kinds_of(options.mix)
+    layers = layers_of(options.settings, SETTINGS)
     # From here on, users' code runs in this process and may print.
-    out = reserve_stdout() if as_json else None
+    out = reserve_stdout() if options.as_json else None
+    result = options.result
     with tempfile.TemporaryDirectory(prefix="squall-chaos-") as place:
-        given = [one if result is None else one.replace(PLACE, place) for one in arguments]
-        loaded = load_topology(target, given, app_dir)
-    read = None if result is None else load_function(result, app_dir)
+        arguments = [one if result is None else one.replace(PLACE, place) for one in options.arguments]
+        loaded = load_topology(options.target, arguments, options.app_dir)
+    read = None if result is None else load_function(result, options.app_dir)
     topology = loaded.topology
     config = layers.config(topology.config)
     check_workers(config.workers, 1)
-    subject = Subject(topology, loaded.script, config, sinks or sinks_of(topology))
+    subject = Subject(topology, loaded.script, config, options.sinks or sinks_of(topology))
     tap(topology, Tapping("", subject.sinks))
-    session = _Session(lambda text: (note if as_json else say)(*text.split("\n")), {
-        "file": target, "seed": seed, "seeds": seeds, "for": duration, "mix": mix, "sink": list(subject.sinks),
-        "set": [f"{name}={value}" for name, value in config.explicit().items()], "only": list(only),
-        "result": [] if result is None else [result], "app-dir": [] if app_dir is None else [app_dir],
-        "arguments": list(arguments),
+    session = _Session(lambda text: (note if options.as_json else say)(*text.split("\n")), {
+        "file": options.target, "seed": options.seed, "seeds": options.seeds, "for": options.duration,
+        "mix": options.mix, "sink": subject.sinks,
+        "set": [f"{name}={value}" for name, value in config.explicit().items()], "only": options.only,
+        "result": result or (), "app-dir": options.app_dir or (), "arguments": options.arguments,
     })  # fmt: skip
     directory = Path(tempfile.mkdtemp(prefix="squall-chaos-"))
     try:
         with Interrupts() as interrupts:
-            compared = None if read is None else Result(loaded.build, read, arguments, directory)
+            compared = None if read is None else Result(loaded.build, read, options.arguments, directory)
             proof = Proof(subject, kinds, for_secs, directory, lambda: interrupts.count > 0, compared)
-            session.run(proof, range(seed, seed + seeds), only or None)
+            session.run(proof, range(options.seed, options.seed + options.seeds), options.only or None)
     except StoppedTrial:
         raise click.exceptions.Exit(interrupts.exit_code) from None
     finally:
@@ -99,9 +113,11 @@ class _Session:
     """Runs the seeds, reports each, and collects the results."""
 
     def __init__(self, tell: Callable[[str], None], asked: dict[str, Any]) -> None:
-        """`asked`: option -> value, or list of values."""
+        """`asked`: option -> value, or its values."""
         self._tell = tell
-        shown = {name: " ".join(map(str, value)) if isinstance(value, list) else value for name, value in asked.items()}
+        shown = {
+            name: value if isinstance(value, str | int) else " ".join(map(str, value)) for name, value in asked.items()
+        }
         self.document: dict[str, Any] = {
             "parameters": {**shown, "version": __version__}, "command": _command(**asked), "seeds": [],
         }  # fmt: skip
@@ -129,11 +145,11 @@ class _Session:
         self._tell(f"to repeat it: {self.document['command']}")
 
 
-def _command(file: str, arguments: list[str], **options: Any) -> str:
+def _command(file: str, arguments: Sequence[str], **options: Any) -> str:
     """The command that repeats this run."""
     words = ["squall", "chaos", file]
     for name, value in options.items():
-        for one in value if isinstance(value, list) else [value]:
+        for one in [value] if isinstance(value, str | int) else value:
             words += [f"--{name}", str(one)]
     return shlex.join([*words, "--", *arguments])
 

@@ -18,7 +18,7 @@ import click
 from squall.cli.options import Seconds, SomePath, json_option
 from squall.cli.screen import LINE_INTERVAL_SECS, SCREEN_INTERVAL_SECS
 from squall.cli.settings import settings_option
-from squall.cli.topology_target import target_options
+from squall.cli.topology_target import TopologyOptions, target_options
 
 if TYPE_CHECKING:
     from squall.cli.loader import Loaded
@@ -26,16 +26,13 @@ if TYPE_CHECKING:
     from squall.engine.api.config import Config
 
 
-@dataclass(frozen=True)
-class RunOptions:
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(TopologyOptions):
     """The options of `squall run`, by the names of the command's parameters."""
 
-    target: str
-    app_dir: str | None
     workers: int | None
     nodes: int
     name: str | None
-    settings: tuple[str, ...]
     duration: str | None
     drain_secs: float
     interval: float | None
@@ -51,7 +48,6 @@ class RunOptions:
     quiet: bool
     ui: bool
     as_json: bool
-    arguments: tuple[str, ...]
 
     def of_streamparse(self) -> RunOptions:
         """Read the target as the folder of a streamparse project, and ARGS as its topology."""

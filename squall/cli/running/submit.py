@@ -6,7 +6,8 @@ import contextlib
 import os
 import re
 from collections.abc import Callable
-from typing import NoReturn
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import click
 
@@ -20,7 +21,7 @@ from squall.cli.report_text import print_summary, warn_of_late
 from squall.cli.running.live import DeathNews
 from squall.cli.screen import show
 from squall.cli.settings import layers_of, settings_option
-from squall.cli.topology_target import target_options
+from squall.cli.topology_target import TopologyOptions, target_options
 from squall.engine.errors import UsageError
 from squall.engine.plural import plural
 from squall.engine.report.document import with_schema
@@ -34,6 +35,24 @@ from squall.scheduler.nimbus.submission import check_topology_name
 from squall.scheduler.records.topology_files import left_by_earlier
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmitOptions(TopologyOptions):
+    """The options of `squall submit`, by the names of the command's parameters."""
+
+    name: str | None
+    workers: int | None
+    inactive: bool
+    fresh: bool
+    replace: bool
+    drop_windows: bool
+    wait_secs: float | None
+    until_drained: bool
+    remove_when_drained: bool
+    variables: tuple[str, ...]
+    directory: str | None
+    as_json: bool
 
 
 @click.command("submit")
@@ -53,12 +72,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
               help="A variable for the workers; without VALUE, as it is set here.")
 @directory_option
 @json_option
-def submit_command(
-    target: str, app_dir: str | None, name: str | None, workers: int | None, settings: tuple[str, ...], inactive: bool,
-    fresh: bool, replace: bool, drop_windows: bool, wait_secs: float | None, until_drained: bool,
-    remove_when_drained: bool, variables: tuple[str, ...], directory: str | None, as_json: bool,
-    arguments: tuple[str, ...],
-) -> None:
+def submit_command(**given: Any) -> None:
     """Run the topology in FILE on the standing cluster, until it is killed.
 
     FILE may also be a module (package.module) or a Flux file (.yaml), and NAME is a Topology, or a function that
@@ -69,39 +83,41 @@ def submit_command(
     With --until-drained the exit code is that of squall run; after an interrupt the topology runs on. Values of
     --env are kept in a file that only you can read, and are never shown.
     """
-    if (name := name or name_in_file(target, list(arguments))) is None:
+    options = SubmitOptions(**given)
+    replace, wait_secs = options.replace, options.wait_secs
+    if (name := options.name or name_in_file(options.target, list(options.arguments))) is None:
         raise UsageError("--name is missing: the name that the topology shall have in the cluster")
     check_topology_name(name)
-    if inactive and until_drained:
+    if options.inactive and options.until_drained:
         raise UsageError("--inactive and --until-drained: spouts that wait for squall activate are never exhausted")
     if wait_secs is not None and not replace:
         raise UsageError("--wait is for --replace: nothing else is waited for")
-    layers = layers_of(settings, workers=workers, drop_windows=drop_windows or None)
-    environment = dict(map(_variable, variables))
+    layers = layers_of(options.settings, workers=options.workers, drop_windows=options.drop_windows or None)
+    environment = dict(map(_variable, options.variables))
     with contextlib.ExitStack() as stack:
-        run_dir, client = stack.enter_context(nimbus_of(directory))
+        run_dir, client = stack.enter_context(nimbus_of(options.directory))
         # Check before the import, which may take long; Nimbus checks again.
         if not replace and any(record.name == name for record in client.get_cluster().topologies):
             raise UsageError(
                 f"a topology named {name!r} is there already: choose another name, --replace it, or kill it first"
             )
-        code, config = load_apart(target, arguments, layers, app_dir, environment)
+        code, config = load_apart(options.target, options.arguments, layers, options.app_dir, environment)
         # From here on there is something that must be finished, or be told of.
         interrupts = stack.enter_context(Interrupts())
 
         def ask() -> TopologyRecord:
             return submit(
-                client, run_dir, name, config, code, active=not inactive, fresh=fresh,
-                remove_when_drained=remove_when_drained, replace=replace, wait_secs=wait_secs, env=environment,
-                note=note,
+                client, run_dir, name, config, code, active=not options.inactive, fresh=options.fresh,
+                remove_when_drained=options.remove_when_drained, replace=replace, wait_secs=wait_secs,
+                env=environment, note=note,
             )
 
-        takes_up = bool(left_by_earlier(run_dir, name)) and not fresh
+        takes_up = bool(left_by_earlier(run_dir, name)) and not options.fresh
         record = _in_place_of(client, run_dir, name, ask, wait_secs, interrupts) if replace else ask()
-        if until_drained:
+        if options.until_drained:
             with contextlib.suppress(UsageError):  # it may have finished and left by now
                 note(*_words(client, client.get_topology(name)))
-            _follow(Job(client, record, run_dir), interrupts, as_json)
+            _follow(Job(client, record, run_dir), interrupts, options.as_json)
         state = client.get_topology(name)
         lines = _words(client, state)
         if takes_up:
@@ -113,7 +129,7 @@ def submit_command(
         "takes_up_state": takes_up,
         "workers": [] if assignment is None else [str(slot) for slot in assignment.workers],
     }
-    show(as_json, document, [lines])
+    show(options.as_json, document, [lines])
 
 
 def _variable(text: str) -> tuple[str, str]:

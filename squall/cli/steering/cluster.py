@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -54,8 +54,8 @@ drain_option = click.option(
 @ui_port_option
 @json_option
 def up_command(
-    nodes: int, slots: int, directory: str | None, detach: bool, drain_secs: float, zookeeper: str | None,
-    with_ui: bool, ui_port: int | None, as_json: bool,
+    nodes: int, slots: int, directory: str | None, detach: bool, drain_secs: float, as_json: bool,
+    zookeeper: str | None, **page: Any,
 ) -> None:
     """Start a standing cluster: Nimbus and supervisors.
 
@@ -65,7 +65,7 @@ def up_command(
     undrained, because its daemons were dead or did not answer; 130: stopped by Ctrl-C; 143: SIGTERM came twice.
     """
     with Interrupts() as interrupts:
-        path, ui = cluster_path(directory), ui_options(with_ui, ui_port)
+        path, ui = cluster_path(directory), ui_options(**page)
 
         if zookeeper is not None or RunDir(path).zookeeper.exists():
             _reach_zookeeper(path, zookeeper, interrupts)
@@ -84,7 +84,7 @@ def up_command(
         lines.append(f"{'squall down' if detach else 'Ctrl-C, SIGTERM or squall down'} stops it")
         document = {"dir": str(run_dir.path), "nodes": nodes, "slots": slots, "topologies": kept}
         show(as_json, document, [lines])
-        if with_ui:
+        if ui is not None:
             tell_link(run_dir, interrupts)
         tell_unknown(cluster.unknown)
         tell_ready()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -27,15 +28,13 @@ ui_port_option = click.option(
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to serve at.")
 @click.option("--port", type=click.IntRange(1, 65535), metavar="N", help="Port (default: 8090, or the next free one).")
 @click.option("--read-only", is_flag=True, help="Show everything, change nothing.")
-@click.option("--tls-cert", type=SomePath(), metavar="FILE", help="Certificate, for an address that others reach.")
-@click.option("--tls-key", type=SomePath(), metavar="FILE", help="Its key.")
+@click.option("--tls-cert", type=SomePath(path_type=Path), metavar="FILE",
+              help="Certificate, for an address that others reach.")
+@click.option("--tls-key", type=SomePath(path_type=Path), metavar="FILE", help="Its key.")
 @click.option("--insecure", is_flag=True, help="Serve such an address without TLS: anyone on the way can read along.")
 @click.option("--otlp", metavar="ENDPOINT", help="Send metrics there, too, by OTLP over HTTP (extra otlp).")
 @click.option("--link", is_flag=True, help="Only print a new link for the page that runs.")
-def ui_command(
-    directory: str | None, host: str, port: int | None, read_only: bool, tls_cert: str | None, tls_key: str | None,
-    insecure: bool, otlp: str | None, link: bool,
-) -> None:
+def ui_command(directory: str | None, link: bool, **options: Any) -> None:
     """Serve a web page that shows the cluster live, until Ctrl-C or SIGTERM.
 
     It prints a link that lets one browser in, once; --link prints another. Programs send the token in the file ui.token
@@ -48,11 +47,7 @@ def ui_command(
         return
     from squall.ui.server import UiOptions, serve
 
-    options = UiOptions(
-        host, port, read_only, None if tls_cert is None else Path(tls_cert), None if tls_key is None else Path(tls_key),
-        insecure, otlp,
-    )
-    serve(run_dir, options, lambda _: say(link_for(run_dir)))
+    serve(run_dir, UiOptions(**options), lambda _: say(link_for(run_dir)))
 
 
 def check_extra() -> None:
@@ -61,14 +56,14 @@ def check_extra() -> None:
         raise UsageError("the web page needs more packages: pip install 'squall[ui]'")
 
 
-def ui_options(wanted: bool, port: int | None = None) -> list[str] | None:
+def ui_options(with_ui: bool, ui_port: int | None = None) -> list[str] | None:
     """The options of a cluster's own web page; None if it is to have none."""
-    if not wanted:
-        if port is not None:
+    if not with_ui:
+        if ui_port is not None:
             raise UsageError("--ui-port is for --ui")
         return None
     check_extra()
-    return [] if port is None else ["--port", str(port)]
+    return [] if ui_port is None else ["--port", str(ui_port)]
 
 
 def link_for(run_dir: RunDir) -> str:
