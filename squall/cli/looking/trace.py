@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import time
@@ -22,16 +23,27 @@ from squall.ui.tracing.watching import Watching
 from squall.ui.tracing.way import described, perfetto, ways_of
 
 _POLL_SECS = 0.05
-_LAST_SECS = 0.1
+_LAST_SECS = 0.2
 """Time for workers to write what they have seen: they do so every few milliseconds."""
 
 
 @contextmanager
-def _watching(directory: str | None, name: str, secs: float, **what: Any) -> Iterator[tuple[Watching, Interrupts]]:
+def _watching(
+    directory: str | None, name: str, secs: float, **what: Any
+) -> Iterator[tuple[Watching, Iterator[list[Any]]]]:
+    """Watch a topology. Gives also what each look finds, until the time is over or the user interrupts."""
     with Interrupts() as interrupts, job_of(directory, name) as job:
         watching = Watching(job, secs, kept=True, **what)
+
+        def looks() -> Iterator[list[Any]]:
+            until = time.monotonic() + secs
+            while time.monotonic() < until and not interrupts.count:
+                time.sleep(_POLL_SECS)
+                watching.keep()
+                yield watching.events()
+
         try:
-            yield watching, interrupts
+            yield watching, looks()
         finally:
             watching.end()
 
@@ -57,14 +69,11 @@ def trace_command(
         raise UsageError("give either --message-id ID or --sample SHARE")
     what: dict[str, Any] = {"message_id": message_id} if sample is None else {"every": max(1, round(1 / sample))}
     events: list[Any] = []
-    with _watching(directory, name, secs, **what) as (watching, interrupts):
-        until = time.monotonic() + secs
-        while time.monotonic() < until and not interrupts.count:
-            time.sleep(_POLL_SECS)
-            watching.keep()
-            events += watching.events()
-            if message_id is not None and any(event[0] == "acked" for event in events):
-                until = min(until, time.monotonic() + _LAST_SECS)
+    with _watching(directory, name, secs, **what) as (watching, looks):
+        for look in looks:
+            events += look
+            if message_id is not None and any(event[0] == "acked" for event in look):
+                break
         time.sleep(_LAST_SECS)
         events += watching.events()
         place = watching.place
@@ -135,18 +144,15 @@ def tap_command(
 ) -> None:
     """Show tuples that COMPONENT emits, as they pass; what it executes, if nothing reads what it emits."""
     what = {"component": component, "most_per_sec": per_sec}
-    with _watching(directory, name, secs, **what) as (watching, interrupts):
+    with _watching(directory, name, secs, **what) as (watching, looks):
         known = watching.components
         if component not in known:
             raise UsageError(f"{name} has no component {component!r:.80}; components: {', '.join(known)}")
-        until, count = time.monotonic() + secs, 0
-        while time.monotonic() < until and not interrupts.count:
-            time.sleep(_POLL_SECS)
-            watching.keep()
-            for kind, _, *event in watching.events():
-                if kind == "tuple":
-                    count += 1
-                    task, stream, values, how = event
-                    row = {"component": component, "task": task, "stream": stream, "values": values, "how": how}
-                    say(json.dumps(row) if as_json else f"{component}[{task}] {how} {stream}: {values}")
+        count = 0
+        for kind, _, *event in itertools.chain.from_iterable(looks):
+            if kind == "tuple":
+                count += 1
+                task, stream, values, how = event
+                row = {"component": component, "task": task, "stream": stream, "values": values, "how": how}
+                say(json.dumps(row) if as_json else f"{component}[{task}] {how} {stream}: {values}")
     note(f"{plural(count, 'tuple')} shown")
