@@ -67,7 +67,7 @@ class Request:
     by: tuple[str, ...]
     compare: tuple[str, ...] | None = None
     tolerances: dict[str, Tolerance] = field(default_factory=dict)
-    repeats: bool = False
+    repeats_ok: bool = False
     """True if a side may have the same row several times, as at-least-once output has."""
     last: str | None = None
     """Of rows with one key, only the row with the largest value in this column counts, on each side that has it."""

@@ -72,7 +72,7 @@ class Join:
             count.alias(f"n_{number}"), f.max("v").alias(f"v_{number}"), f.min("v").alias("least")
         )
         is_one = f.col("least").eqNullSafe(f.col(f"v_{number}"))
-        if not request.repeats and request.last not in names:
+        if not request.repeats_ok and request.last not in names:
             is_one = f.col(f"n_{number}") == 1
         return rows.withColumn(f"several_{number}", ~is_one).drop("least")
 

@@ -13,29 +13,24 @@ import sys
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
 from squall import __version__
-from squall.cli.shown.output import note
+from squall.cli.output import note
 from squall.engine.errors import SquallError, UsageError
 
 EXIT_FAILURE, EXIT_USAGE = 1, 2
 
 
-class Home(NamedTuple):
-    """Where a command is, and its line in the group's help."""
-
-    place: str
-    """module:name, in `squall.cli`."""
-    summary: str
-
-
 class LazyGroup(click.Group):
-    """Shows its help without an import; each command is imported from its home on first use."""
+    """Shows its help without an import; each command is imported from its home on first use.
 
-    def __init__(self, *arguments: Any, homes: Mapping[str, Home], **options: Any) -> None:
+    `homes`: command -> its module below `squall.cli`, which has it as NAME_command, and its line in the group's help.
+    """
+
+    def __init__(self, *arguments: Any, homes: Mapping[str, tuple[str, str]], **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._homes = homes
 
@@ -44,55 +39,54 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.commands and cmd_name in self._homes:
-            module, _, name = self._homes[cmd_name].place.partition(":")
-            command = getattr(importlib.import_module(f"squall.cli.{module}"), name)
-            self.add_command(command, cmd_name)
+            module = importlib.import_module(f"squall.cli.{self._homes[cmd_name][0]}")
+            self.add_command(getattr(module, f"{cmd_name.replace('-', '_')}_command"), cmd_name)
         return self.commands.get(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = [(name, self._homes[name].summary) for name in self.list_commands(ctx) if name in self._homes]
+        rows = [(name, self._homes[name][1]) for name in self.list_commands(ctx) if name in self._homes]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
 
 STANDING = {
-    "up": Home("cluster:up_command", "Start a standing cluster."),
-    "down": Home("cluster:down_command", "Drain and stop a standing cluster."),
-    "nimbus": Home("cluster:nimbus_command", "Run Nimbus alone."),
-    "supervisor": Home("cluster:supervisor_command", "Run the supervisor of one node alone."),
-    "submit": Home("submit:submit_command", "Run a topology on the standing cluster."),
-    "list": Home("topologies:list_command", "List the topologies of the cluster."),
-    "status": Home("status:status_command", "Show the cluster, or a topology with its workers and counts."),
-    "ps": Home("ps:ps_command", "List the processes of the cluster."),
-    "activate": Home("topologies:activate_command", "Let a topology's spouts emit again."),
-    "deactivate": Home("topologies:deactivate_command", "Stop a topology's spouts."),
-    "rebalance": Home("topologies:rebalance_command", "Drain a topology and spread it anew."),
-    "reset": Home("topologies:reset_command", "Start the FAILED slots of a topology anew."),
-    "kill": Home("topologies:kill_command", "Drain a topology and remove it."),
-    "logs": Home("logs:logs_command", "Show the output of a topology's workers."),
-    "trace": Home("insight.trace:trace_command", "Show the way of single records through a topology."),
-    "tap": Home("insight.trace:tap_command", "Show tuples of a component as they pass."),
-    "clean": Home("clean:clean_command", "List or remove what topologies that are gone have left."),
-    "inject": Home("inject:inject_command", "Break something in a running cluster on purpose."),
-    "heal": Home("inject:heal_command", "End faults that are in force."),
+    "up": ("steering.cluster", "Start a standing cluster."),
+    "down": ("steering.cluster", "Drain and stop a standing cluster."),
+    "nimbus": ("steering.cluster", "Run Nimbus alone."),
+    "supervisor": ("steering.cluster", "Run the supervisor of one node alone."),
+    "submit": ("running.submit", "Run a topology on the standing cluster."),
+    "list": ("steering.topologies", "List the topologies of the cluster."),
+    "status": ("looking.status", "Show the cluster, or a topology with its workers and counts."),
+    "ps": ("looking.status", "List the processes of the cluster."),
+    "activate": ("steering.topologies", "Let a topology's spouts emit again."),
+    "deactivate": ("steering.topologies", "Stop a topology's spouts."),
+    "rebalance": ("steering.topologies", "Drain a topology and spread it anew."),
+    "reset": ("steering.topologies", "Start the FAILED slots of a topology anew."),
+    "kill": ("steering.topologies", "Drain a topology and remove it."),
+    "logs": ("looking.logs", "Show the output of a topology's workers."),
+    "trace": ("looking.trace", "Show the way of single records through a topology."),
+    "tap": ("looking.trace", "Show tuples of a component as they pass."),
+    "clean": ("steering.clean", "List or remove what topologies that are gone have left."),
+    "inject": ("steering.inject", "Break something in a running cluster on purpose."),
+    "heal": ("steering.inject", "End faults that are in force."),
 }
 COMMANDS = {
-    "run": Home("run:run_command", "Run a topology on a cluster of its own."),
-    "chaos": Home("chaos:chaos_command", "Run a topology under random faults and prove its results."),
+    "run": ("running.run", "Run a topology on a cluster of its own."),
+    "chaos": ("running.chaos", "Run a topology under random faults and prove its results."),
     **STANDING,
-    "ui": Home("insight.ui:ui_command", "Serve a web page that shows the cluster live."),
-    "faults": Home("inject:faults_command", "List every fault that can be injected."),
-    "dead-letters": Home("dead_letters:dead_letters", "List messages that were given up, or give them back."),
-    "state": Home("state:state_command", "Show, export or import the state of a topology's bolts."),
-    "top": Home("insight.top:top_command", "Show a topology live in the terminal."),
-    "profile": Home("insight.profile:profile_command", "Draw a flame graph of a worker."),
-    "doctor": Home("insight.doctor:doctor_command", "Tell what is missing or misset on this machine."),
-    "config": Home("config:config_command", "Show settings, and where they come from."),
-    "queue": Home("outside.queue:queue_group", "Use a durable queue in a directory."),
-    "thrift": Home("outside.thrift:thrift_command", "Serve Storm's Nimbus interface."),
-    "prepare": Home("spark:prepare", "Make a feed from text files, with Spark."),
-    "verify": Home("verify:verify", "Check results with Spark."),
-    "spark": Home("spark:spark_group", "Tell what of a topology runs on Spark."),
+    "ui": ("steering.ui", "Serve a web page that shows the cluster live."),
+    "faults": ("steering.inject", "List every fault that can be injected."),
+    "dead-letters": ("data.dead_letters", "List messages that were given up, or give them back."),
+    "state": ("data.state", "Show, export or import the state of a topology's bolts."),
+    "top": ("looking.top", "Show a topology live in the terminal."),
+    "profile": ("looking.profile", "Draw a flame graph of a worker."),
+    "doctor": ("looking.doctor", "Tell what is missing or misset on this machine."),
+    "config": ("running.config", "Show settings, and where they come from."),
+    "queue": ("data.queue", "Use a durable queue in a directory."),
+    "thrift": ("steering.ui", "Serve Storm's Nimbus interface."),
+    "prepare": ("data.spark", "Make a feed from text files, with Spark."),
+    "verify": ("data.verify", "Check results with Spark."),
+    "spark": ("data.spark", "Tell what of a topology runs on Spark."),
 }
 
 
@@ -108,7 +102,8 @@ def cli(context: click.Context, debug: bool) -> None:
     command = cli.get_command(context, context.invoked_subcommand or "")
     if command is None:
         return
-    from squall.cli.given.settings import check_variables, use_settings_file
+    from squall.cli.settings import check_variables, use_settings_file
+
 
     check_variables(str(context.invoked_subcommand), command.params)
     # A command with a FILE looks beside it.

@@ -71,12 +71,12 @@ class SimulatedCluster:
         """The clock of all workers."""
         self.active = True
         """True if spouts may emit."""
-        self._recorder = Recorder(topology) if record else None
-        self._copy = copy
         self._own_root = tempfile.mkdtemp(dir=own_directory()) if state_root is None else None
-        self._state_root = str(self._own_root or state_root)
         self._started_ns = self.clock.now_ns()
-        self._wiring = Wiring(topology, self.plan, self.config, name, self.clock)
+        self._wiring = Wiring(
+            topology, self.plan, self.config, name, self.clock, str(self._own_root or state_root),
+            Recorder(topology) if record else None, copy,
+        )
         self.workers: list[SimulatedWorker | None] = [None] * self.plan.n_workers
         """Workers by index; None if dead."""
         for index in range(self.plan.n_workers):
@@ -96,9 +96,9 @@ class SimulatedCluster:
 
     @property
     def _recorded(self) -> Recorder:
-        if self._recorder is None:
+        if self._wiring.recorder is None:
             raise UsageError("this cluster was made with record=False, so it keeps no emitted tuples and no failures")
-        return self._recorder
+        return self._wiring.recorder
 
     @property
     def errors(self) -> list[tuple[str, int, str]]:
@@ -259,7 +259,7 @@ class SimulatedCluster:
         self._start(index)
 
     def _start(self, index: int) -> None:
-        worker = SimulatedWorker(self._wiring, index, self._copy, self._state_root, self._recorder)
+        worker = SimulatedWorker(self._wiring, index)
         worker.core.set_active(self.active)
         self.workers[index] = worker
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from squall.engine.api.columns import Columns
@@ -55,40 +55,59 @@ class Frame:
     buffers: list[bytes]
 
 
+@dataclass
 class Wiring:
     """The state that the workers of one simulated cluster share."""
 
-    def __init__(self, topology: Topology, plan: Plan, config: Config, name: str, clock: Clock) -> None:
-        self.topology = topology
-        self.plan = plan
-        self.config = config
-        self.name = name
-        self.now_ns, self.wall_ns = clock.now_ns, clock.wall_ns
-        self.board: list[tuple[int, bool]] = [(1, True)] * plan.n_workers
+    topology: Topology
+    plan: Plan
+    config: Config
+    name: str
+    clock: Clock
+    state_root: str
+    recorder: Recorder | None
+    copy: Callable[[ComponentSpec], Any]
+    errors: list[tuple[str, int, str]] = field(default_factory=list)
+    dead_letters: list[tuple[str, int, Any, Any, Failure]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        workers = range(self.plan.n_workers)
+        self.board = [(1, True) for _ in workers]
         """(incarnation, alive) of each worker."""
-        self.links: dict[tuple[int, int], deque[Frame]] = {
-            (source, target): deque() for source in range(plan.n_workers) for target in range(plan.n_workers)
-        }
-        self.errors: list[tuple[str, int, str]] = []
-        self.dead_letters: list[tuple[str, int, Any, Any, Failure]] = []
-
-    def report_error(self, component: str, task: int, text: str) -> None:
-        self.errors.append((component, task, text))
-
-    def dead_letter(self, component: str, task: int, message_id: Any, values: Any, failure: Failure) -> None:
-        self.dead_letters.append((component, task, message_id, values, failure))
+        self.links = {(source, target): deque[Frame]() for source in workers for target in workers}
 
 
-class _Links(NoTransport):
-    """The transport of one incarnation. Frames for a dead worker wait for its replacement."""
+class SimulatedWorker(NoTransport, NoPeers):
+    """One incarnation of a worker, which is its own transport and its own view of the board. Frames for a dead worker
+    wait for its replacement."""
 
-    def __init__(self, wiring: Wiring, me: int, incarnation: int, peers: Peers) -> None:
+    def __init__(self, wiring: Wiring, me: int) -> None:
         self._wiring = wiring
         self._me = me
-        self._incarnation = incarnation
-        self._peers = peers
+        self._incarnation = wiring.board[me][0]
+        self._peers = Peers(wiring.plan.n_workers, me)
+        self._peers.update(me, self._incarnation, True)
         self._fence = [0] * wiring.plan.n_workers
         self._heard: set[int] = set()
+        self._seen = [(0, False)] * wiring.plan.n_workers
+        self.core: WorkerCore = _RecordingAssembler(wiring, me, self._incarnation, self._peers).build()
+        self._turn = Turn(self.core, self, self, wiring.config, wiring.clock.now_ns)
+        self.follow()
+
+    def follow(self) -> None:
+        """React to changes of the peers on the board."""
+        self._turn.follow_peers()
+
+    def turn(self) -> bool:
+        """Run one turn. Returns whether anything happened. Raises TaskCrashed."""
+        return self._turn.run()
+
+    @property
+    def rotates_at_ns(self) -> int:
+        """Time of its ackers' next rotation."""
+        return self._turn.rotates_at_ns
+
+    # ---- the transport ----
 
     def is_connected(self, worker: int) -> bool:
         return True
@@ -131,14 +150,7 @@ class _Links(NoTransport):
         self._wiring.links[self._me, worker].append(Frame(self._me, self._incarnation, receiver, data, copies))
         return 0
 
-
-class _Board(NoPeers):
-    """The peers' states, from the cluster's board."""
-
-    def __init__(self, wiring: Wiring, me: int) -> None:
-        self._wiring = wiring
-        self._me = me
-        self._seen: list[tuple[int, bool]] = [(0, False)] * wiring.plan.n_workers
+    # ---- the peers' states ----
 
     def changed_peers(self) -> list[PeerChange]:
         before, self._seen = self._seen, list(self._wiring.board)
@@ -149,50 +161,17 @@ class _Board(NoPeers):
         return not any(self._wiring.links.values())
 
 
-class SimulatedWorker:
-    """One incarnation of a worker."""
-
-    def __init__(
-        self, wiring: Wiring, me: int, copy: Callable[[ComponentSpec], Any], state_root: str | None,
-        recorder: Recorder | None,
-    ) -> None:
-        self._wiring = wiring
-        self.me = me
-        incarnation = wiring.board[me][0]
-        peers = Peers(wiring.plan.n_workers, me)
-        peers.update(me, incarnation, True)
-        around = Surroundings(
-            wiring.name, wiring.plan.worker_names[me], incarnation, wiring.now_ns, state_root,
-            wiring.report_error, wiring.dead_letter, wall_ns=wiring.wall_ns, copy=copy, deterministic=True,
-            interrupts=True, least_block=4,
-        )
-        self.core: WorkerCore = _RecordingAssembler(wiring, me, peers, around, recorder).build()
-        links = _Links(wiring, me, incarnation, peers)
-        self._turn = Turn(self.core, links, _Board(wiring, me), wiring.config, wiring.now_ns)
-        self.follow()
-
-    def follow(self) -> None:
-        """React to changes of the peers on the board."""
-        self._turn.follow_peers()
-
-    def turn(self) -> bool:
-        """Run one turn. Returns whether anything happened. Raises TaskCrashed."""
-        return self._turn.run()
-
-    @property
-    def rotates_at_ns(self) -> int:
-        """Time of its ackers' next rotation."""
-        return self._turn.rotates_at_ns
-
-
 class _RecordingAssembler(Assembler):
     """Builds a core whose emits are recorded, if there is a recorder."""
 
-    def __init__(
-        self, wiring: Wiring, me: int, peers: Peers, around: Surroundings, recorder: Recorder | None
-    ) -> None:
-        super().__init__(wiring.topology, wiring.plan, wiring.config, me, peers, around)
-        self._recorder = recorder
+    def __init__(self, wiring: Wiring, me: int, incarnation: int, peers: Peers) -> None:
+        super().__init__(wiring.topology, wiring.plan, wiring.config, me, peers, Surroundings(
+            wiring.name, wiring.plan.worker_names[me], incarnation, wiring.clock.now_ns, wiring.state_root,
+            lambda *error: wiring.errors.append(error), lambda *letter: wiring.dead_letters.append(letter),
+            wall_ns=wiring.clock.wall_ns, copy=wiring.copy, deterministic=True,
+            interrupts=True, least_block=4,
+        ))
+        self._recorder = wiring.recorder
 
     def _emitter(self, spec: ComponentSpec, task: int, outbox: Outbox, context: Any) -> Emitter:
         emitter = super()._emitter(spec, task, outbox, context)

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 
 from squall import Config, TopologyBuilder
-from squall.cli.shown.output import exit_code
+from squall.cli.output import exit_code
 from tests.process.conftest import SharedCluster
 from tests.process.parts import Hangs, OneShot, notes
 from tests.process.standing_tools import ENDLESS, Standing

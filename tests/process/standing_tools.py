@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from squall.cli import main
-from squall.cli.standing import job_of
+from squall.cli.cluster_access import job_of
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.described import describe
 from squall.scheduler.common.role import Role, RoleKind, processes_of, role_of

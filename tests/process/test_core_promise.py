@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from squall import BasicCollector, StatefulBolt, Topology, TopologyBuilder, TopologyContext, Tuple, spout
-from squall.cli.standing import job_of
+from squall.cli.cluster_access import job_of
 from squall.scheduler.common.role import RoleKind, processes_of, role_of
 from tests.process.standing_tools import Standing, directory
 from tests.process.waiting import wait_for

@@ -35,7 +35,7 @@ main(["list"])
 """
 
 
-@pytest.mark.parametrize("name", ["click", "squall.engine.errors", "squall.cli.topologies"])
+@pytest.mark.parametrize("name", ["click", "squall.engine.errors", "squall.cli.steering.topologies"])
 def test_ctrl_c_while_it_imports_is_one_line(name: str) -> None:
     line = [sys.executable, "-c", INTERRUPTED.format(name=name)]
     done = subprocess.run(line, capture_output=True, text=True, timeout=60)

@@ -123,7 +123,7 @@ def test_down_drains_keeps_and_up_goes_on_exactly(cluster: Standing, tmp_path: P
     assert "it takes up the state that an earlier count left in" in cluster.ok(*again, "--", text)
     cluster.ok("kill", "count")
     assert not cluster.json(*again, "--fresh", "--", text)["takes_up_state"]
-    wait_for("the end", lambda: cluster.described("count")["drained"])
+    wait_for("all acks anew", lambda: cluster.described("count")["acked"])
 
 
 def test_daemons_one_by_one(cluster: Standing) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from squall.cli.given.load_child import load_apart
-from squall.cli.given.settings import Layers
+from squall.cli.load_child import load_apart
+from squall.cli.settings import Layers
 from squall.engine.errors import UsageError
 from tests.process.standing_tools import Standing
 from tests.process.waiting import wait_for

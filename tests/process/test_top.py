@@ -12,8 +12,8 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Static
 
-from squall.cli.shown.status_text import headline
-from squall.cli.standing import job_of
+from squall.cli.cluster_access import job_of
+from squall.cli.looking.status_text import headline
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.job import Job
 from squall.ui.terminal.top_screen import COLUMNS, Top

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from squall.cli.verify import verify as verify_command
+from squall.cli.data.verify import verify_command
 from squall.engine.errors import UsageError
 from tests.schemas import mistakes
 

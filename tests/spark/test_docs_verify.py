@@ -12,7 +12,7 @@ import pyarrow.parquet as parquet
 import pytest
 from click.testing import CliRunner
 
-from squall.cli.verify import verify
+from squall.cli.data.verify import verify_command
 from squall.pipeline.feed.manifest import load_manifest
 from squall.pipeline.prepare import prepare
 from tests.docs.pages import Page
@@ -42,11 +42,11 @@ def test_commands(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Monke
     table = pyarrow.table({"url": ["/"], "day": ["2026-11-22"], "hits": [3.005], "p99_ms": [10.4]})
     parquet.write_table(table, tmp_path / "found/a.parquet")
     commands = [shlex.split(line)[1:] for line in Page("docs/verify.md").commands]
-    done = [CliRunner().invoke(verify, arguments) for arguments in commands[:1]]
+    done = [CliRunner().invoke(verify_command, arguments) for arguments in commands[:1]]
     assert [outcome.exit_code for outcome in done] == [1], done[0].output
     assert "different   url='/', day='2026-11-22': hits '3', not '3.005'; p99_ms '10', not '10.4'" in done[0].stdout
     for arguments in commands[1:]:
-        outcome = CliRunner().invoke(verify, arguments)
+        outcome = CliRunner().invoke(verify_command, arguments)
         assert outcome.exit_code == 0, outcome.output
 
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from pyarrow import orc
 
 from squall import FeedSpout, TopologyBuilder
-from squall.cli.spark import prepare as prepare_command
+from squall.cli.data.spark import prepare_command
 from squall.engine.errors import ClusterError, SquallError, UsageError
 from squall.pipeline.feed.manifest import load_manifest
 from squall.pipeline.prepare import prepare

@@ -13,7 +13,7 @@ import pyarrow.parquet as parquet
 import pytest
 from click.testing import CliRunner
 
-from squall.cli.verify import verify
+from squall.cli.data.verify import verify_command
 from squall.pipeline.prepare import prepare
 from tests.process.cli import ROOT, squall
 from tests.spark.pages import run_block
@@ -35,7 +35,7 @@ def program(name: str) -> ModuleType:
 
 
 def equal(left: Path, right: Path, *options: str) -> dict[str, int]:
-    done = CliRunner().invoke(verify, [str(left), str(right), "--json", *options], catch_exceptions=False)
+    done = CliRunner().invoke(verify_command, [str(left), str(right), "--json", *options], catch_exceptions=False)
     keys: dict[str, int] = json.loads(done.stdout)["keys"]
     return {kind: number for kind, number in keys.items() if number}
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from squall import ComponentError, Config, FailedTuple, Failure, ReplayingSpout
-from squall.cli.shown.output import exit_code
-from squall.cli.shown.report_text import account_text, untracked_lines, wait_lines
+from squall.cli.output import exit_code
+from squall.cli.report_text import account_text, untracked_lines, wait_lines
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.local import readings_of
 from squall.engine.report.account import ACCOUNT_COLUMNS, account_of, unanswered

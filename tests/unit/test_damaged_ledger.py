@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from squall.cli.dead_letters import dead_letters
+from squall.cli.data.dead_letters import dead_letters_command
 from squall.engine.api.failure import Failure
 from squall.ipc.rundir import RunDir
 from squall.scheduler.records.dead_letters import LEDGER, DeadLetters
@@ -31,7 +31,7 @@ def ledger_of(run_dir: RunDir) -> DeadLetters:
 
 def asked(run_dir: RunDir, *options: str) -> Result:
     return CliRunner().invoke(
-        dead_letters, ["poison", "--dir", str(run_dir.path), *options], catch_exceptions=False
+        dead_letters_command, ["poison", "--dir", str(run_dir.path), *options], catch_exceptions=False
     )
 
 

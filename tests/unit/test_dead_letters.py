@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from squall import Failure, UsageError
-from squall.cli.dead_letters import dead_letters
+from squall.cli.data.dead_letters import dead_letters_command
 from squall.engine.api.failure import EXCEPTION, FAILED, WORKER_DIED
 from squall.engine.flow.spout_collector import Routed
 from squall.ipc.rundir import RunDir
@@ -182,7 +182,7 @@ def ask(path: Path, *options: str) -> tuple[DeadLetters, Result]:
     ledger = DeadLetters(run_dir.topology_state("poison"))
     ledger.add("numbers", 0, 333, (333, "x" * 1000), Failure("exception", "bad", 3, "node-1:6700", LONG, 5))
     ledger.add("numbers", 0, 334, (334, "y"), Failure("worker died", attempt=2))
-    return ledger, CliRunner().invoke(dead_letters, ["poison", "--dir", str(run_dir.path), *options])
+    return ledger, CliRunner().invoke(dead_letters_command, ["poison", "--dir", str(run_dir.path), *options])
 
 
 def test_a_long_error_takes_no_room_from_the_others(tmp_path: Path) -> None:

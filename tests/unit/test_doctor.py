@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from squall.cli.insight import doctor
-from squall.cli.insight.doctor import COULD_BE_BETTER, MISSING, OK, Facts, findings, read_facts
+from squall.cli.looking import doctor
+from squall.cli.looking.doctor import COULD_BE_BETTER, MISSING, OK, Facts, findings, read_facts
 from squall.engine.errors import UsageError
 from squall.scheduler.common.daemon import raise_files_limit
 from tests.unit.source import ROOT

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 import pytest
 
-from squall.cli import cluster as up_module
 from squall.cli import main
+from squall.cli.steering import cluster as up_module
 from squall.engine.errors import ClusterError
 from squall.ipc.line_file import append_line
 from squall.ipc.private import naming

@@ -14,7 +14,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from squall.cli.given.loader import load_topology
+from squall.cli.loader import load_topology
 from squall.connect.flux import load_flux
 from squall.connect.flux_file import read_flux
 from squall.engine.errors import UsageError

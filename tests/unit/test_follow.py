@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from squall.cli import spark as command
+from squall.cli.data import spark as command
 from squall.pipeline import prepare as module
 from squall.pipeline.prepare import ChangedMeanwhile, NothingYet, Prepared, follow
 from squall.pipeline.write.increment import first_manifest
@@ -68,11 +68,11 @@ def test_a_document_is_printed_though_nothing_was_prepared(
         feed.mkdir()
         (feed / "_feed.json").write_text(json.dumps(first_manifest("in", 3, {}).to_dict()))
     arguments = [str(source), "--out", str(feed), "--follow"]
-    done = CliRunner().invoke(command.prepare, [*arguments, "--json"], catch_exceptions=False)
+    done = CliRunner().invoke(command.prepare_command, [*arguments, "--json"], catch_exceptions=False)
     document = json.loads(done.stdout)
     assert mistakes(document) == []
     figures = [document[name] for name in ("feed", "input", "rows", "added_rows", "files")]
     assert figures == [str(feed), "in" if is_there else str(source), 0, 0, 0]
     assert len(document["partitions"]) == 3 * is_there
     assert done.stderr.endswith("starting Spark\nnothing was prepared\n")
-    assert CliRunner().invoke(command.prepare, arguments).stdout == ""
+    assert CliRunner().invoke(command.prepare_command, arguments).stdout == ""

@@ -52,7 +52,7 @@ WALL_CLOCKS = re.compile(r"time\.time(_ns)?|datetime\.(datetime\.(now|utcnow|tod
 WALL_CLOCK_ALLOWED = {
     "engine/clock.py": "where a time that outlives the machine begins",
     "scheduler/worker/own_faults.py": "a fault sets it",
-    "squall/cli/clean.py": "how old files are",
+    "squall/cli/steering/clean.py": "how old files are",
     "scheduler/worker/metrics_consumer.py": "when an interval ended, for users' programs",
     "ui/sampler.py": "when a look was made, for charts",
     "ui/metrics/otlp.py": "when a value was measured, for its receiver",
@@ -252,7 +252,7 @@ MAY_SIGNAL_BY_NUMBER = {
     "connect/multilang/shell_process.py": "the group of its own child, which nobody else reaps",
     "scheduler/common/process.py": "a group, right after its leader's pidfd spoke, or has been proven",
     "scheduler/forking/child.py": "its own child, which nobody else reaps",
-    "squall/cli/given/load_child.py": "the group of its own child, which nobody else reaps",
+    "squall/cli/load_child.py": "the group of its own child, which nobody else reaps",
 }
 
 
@@ -280,10 +280,10 @@ DAEMONS_HAVE = {"__init__.py", "__main__.py", "decisions.py", "instruction.py", 
 
 
 def test_a_file_name_stands_for_one_thing(sources: list[Source]) -> None:
-    """A module of `squall/cli` is called what its command is called, so it is not asked."""
+    """A module below `squall/cli` is called what its command is called, so it is not asked."""
     folders: dict[str, list[str]] = {}
     for source in sources:
         folder, _, name = source.path.rpartition("/")
-        if source.package in PRODUCT and folder != "squall/cli" and name not in DAEMONS_HAVE:
+        if source.package in PRODUCT and not folder.startswith("squall/cli/") and name not in DAEMONS_HAVE:
             folders.setdefault(name, []).append(folder)
     assert {name: found for name, found in folders.items() if len(found) > 1} == {}

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from squall.cli.given.interrupts import Interrupts
+from squall.cli.interrupts import Interrupts
 
 
 @pytest.mark.parametrize(

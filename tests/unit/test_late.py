@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from squall import JoinBolt, StreamBuilder, Topology, TopologyBuilder, TopologyError, UsageError, bolt, tumbling
-from squall.cli.run import run_command
-from squall.cli.shown.report_text import count_lines
+from squall.cli.report_text import count_lines
+from squall.cli.running.run import run_command
 from squall.engine.api.user_metrics import UserMetrics
 from squall.engine.report.run_report import RunReport, build_report
 from squall.testing import complete_topology

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from squall.cli.shown.report_text import print_summary
+from squall.cli.report_text import print_summary
 from squall.engine.api.config import Config
 from squall.engine.api.replaying import ReplayingSpout
 from squall.engine.build.builder import TopologyBuilder

@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from squall import RunReport
-from squall.cli.shown.report_text import never_acked_lines
+from squall.cli.report_text import never_acked_lines
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.local import readings_of
 from squall.engine.foreign.text import text_of_error

@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from squall import LocalCluster, UsageError
-from squall.cli.cluster import tell_ready
+from squall.cli.steering.cluster import tell_ready
 from squall.ipc.private import make_levels
 from squall.ipc.run_parent import (
     CREATOR_FILE,

@@ -15,10 +15,10 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from squall import Config, FailedTuple, spout
-from squall.cli.shown.live import DeathNews, Progress
-from squall.cli.shown.report_text import emitted_text, failure_lines, metric_lines
-from squall.cli.shown.screen import Block, Grid, print_blocks
-from squall.cli.shown.status_text import topology_text
+from squall.cli.looking.status_text import topology_text
+from squall.cli.report_text import emitted_text, failure_lines, metric_lines
+from squall.cli.running.live import DeathNews, Progress
+from squall.cli.screen import Block, Grid, print_blocks
 from squall.engine.core.local import LocalRunner
 from squall.scheduler.common.messages import RestartRecord
 from tests.schemas import schema

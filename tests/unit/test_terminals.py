@@ -18,12 +18,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 
 from squall import ClusterError, RunReport, UsageError
-from squall.cli import commands, dead_letters, spark, verify
-from squall.cli.shown.live import Progress
-from squall.cli.shown.output import note, say, say_json
-from squall.cli.shown.report_text import print_summary
-from squall.cli.shown.screen import Grid, print_blocks, show
-from squall.cli.shown.status_text import cluster_text, topology_text
+from squall.cli import commands
+from squall.cli.data import dead_letters, spark, verify
+from squall.cli.looking.status_text import cluster_text, topology_text
+from squall.cli.output import note, say, say_json
+from squall.cli.report_text import print_summary
+from squall.cli.running.live import Progress
+from squall.cli.screen import Grid, print_blocks, show
 from squall.engine.report.metrics import TASK_COUNTERS
 from squall.engine.report.run_report import Restart, TaskReading, build_report
 from squall.pipeline.compare.by_key import ColumnCheck, Comparison, Difference, Tolerance
@@ -163,7 +164,7 @@ def test_json_is_in_full_and_does_nothing(text: str) -> None:
 # ---- the rule ----
 
 PRINTERS = {"say", "note", "say_json", "plain", "plain_lines", "log_line"}
-MAY_PRINT = {"squall/cli/shown/output.py", "squall/cli/shown/screen.py"}
+MAY_PRINT = {"squall/cli/output.py", "squall/cli/screen.py"}
 
 
 def raw_prints(source: Source) -> Iterator[str]:

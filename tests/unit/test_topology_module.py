@@ -15,8 +15,8 @@ import pytest
 
 from squall import Config, UsageError
 from squall.cli.commands import main
-from squall.cli.given.loader import Loaded, load_topology
-from squall.cli.given.topology_target import read_target
+from squall.cli.loader import Loaded, load_topology
+from squall.cli.topology_target import read_target
 from squall.engine.report.document import strict_json
 from squall.scheduler.client.topology_code import pack
 

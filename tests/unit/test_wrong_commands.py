@@ -92,7 +92,7 @@ class Vanished:
 def test_a_topology_that_another_command_kills_is_gone(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("squall.cli.topologies.job_of", lambda *_: contextlib.nullcontext(Vanished()))
+    monkeypatch.setattr("squall.cli.steering.topologies.job_of", lambda *_: contextlib.nullcontext(Vanished()))
     with pytest.raises(SystemExit) as ended:
         main(["kill", "x"])
     assert ended.value.code == 0

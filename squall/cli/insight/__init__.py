@@ -1,1 +1,0 @@
-"""The commands that look into a machine, a topology or a worker."""

@@ -1,0 +1,1 @@
+"""The commands that show a cluster, its topologies and its machine."""

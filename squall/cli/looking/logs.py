@@ -1,0 +1,87 @@
+"""`squall logs`: what the workers of a topology have printed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from squall.cli.cluster_access import directory_option
+from squall.cli.interrupts import Interrupts
+from squall.cli.options import json_option
+from squall.cli.output import closed_pipe_is_no_error, note, reader_has_gone, say
+from squall.cli.screen import show
+from squall.engine.errors import ClusterError, UsageError
+from squall.ipc.rundir import RunDir
+from squall.scheduler.client.log_tail import LogTail, log_line
+from squall.scheduler.client.nimbus_client import NimbusClient
+from squall.scheduler.client.standing import open_cluster
+
+_POLL_SECS = 0.05
+_ANSWER_SECS = 1.0
+"""Longest wait for Nimbus: logs are asked for when something is wrong, perhaps with it."""
+
+
+@click.command("logs")
+@click.argument("name")
+@click.option("-f", "--follow", is_flag=True, help="Go on with new lines, until Ctrl-C.")
+@directory_option
+@json_option
+def logs_command(name: str, follow: bool, directory: str | None, as_json: bool) -> None:
+    """Show the logs of a topology's workers, per worker in order; also of one that is gone. With --follow also of one
+    whose workers have not started yet."""
+    if follow and as_json:
+        raise UsageError("--follow has no end and --json is one document: choose one")
+    tail = LogTail(_logs_of(open_cluster(directory), name), from_start=True)
+    if not tail.workers:
+        note(f"no worker of {name} has written yet; squall status {shlex.quote(name)} shows whether it runs")
+    if follow:
+        raise click.exceptions.Exit(_follow(tail.poll))
+    lines = tail.poll()
+    if lines or as_json:
+        shown = [log_line(who, line) for who, line in lines]
+        show(as_json, [{"worker": who, "line": line} for who, line in lines], [shown])
+    elif tail.workers:
+        note(f"the workers of {name} have printed nothing")
+
+
+def _follow(new: Callable[[], list[tuple[str, str]]]) -> int:
+    """Print new lines until interrupted, or until nobody reads them any more (`| head`); returns the exit code."""
+    with Interrupts() as interrupts, closed_pipe_is_no_error():
+        while not interrupts.count:
+            for who, line in new():
+                say(log_line(who, line))
+            if reader_has_gone():
+                raise BrokenPipeError
+            time.sleep(_POLL_SECS)
+    return interrupts.exit_code if interrupts.count else 0
+
+
+def _logs_of(run_dir: RunDir, name: str) -> Path:
+    """The log directory of the topology of that name, else of the newest that had it; its workers make it when they
+    start."""
+    numbered = re.compile(re.escape(run_dir.worker_logs(name).name) + r"-(\d+)-[0-9a-f]{8}")
+    present = _present_id(run_dir, name)
+    if present is not None:
+        return run_dir.worker_logs(present)
+    folders = [path for path in run_dir.logs.iterdir() if path.is_dir()] if run_dir.logs.is_dir() else []
+    found = {int(match[1]): path for path in folders if (match := numbered.fullmatch(path.name))}
+    if not found:
+        names = ", ".join(sorted({folder.name.rsplit("-", 2)[0] for folder in folders})) or "none"
+        raise UsageError(f"there are no logs of a topology named {name!r:.80}; topologies with logs: {names}")
+    return found[max(found)]
+
+
+def _present_id(run_dir: RunDir, name: str) -> str | None:
+    """The id of a topology in the cluster; None also if Nimbus does not say: logs can be shown without it."""
+    if run_dir.lock_holder() is None:
+        return None
+    try:
+        with NimbusClient(run_dir, timeout_secs=_ANSWER_SECS) as client:
+            return client.get_topology(name).topology.id
+    except (UsageError, ClusterError):
+        return None

@@ -1,1 +1,0 @@
-"""The commands that reach what is outside topologies."""

@@ -1,0 +1,1 @@
+"""The commands that start topologies, and the settings that these get."""
