@@ -27,7 +27,7 @@ from squall.engine.core.batch_spout import BatchSpoutExecutor, BatchSpoutTask
 from squall.engine.core.blocking import BlockingExecutor
 from squall.engine.core.blocking_spout import BlockingSpoutExecutor, BlockingSpoutTask, Emits
 from squall.engine.core.emit_paths import use_fast_emit, watch_batches, watch_rows
-from squall.engine.core.executor import SLICE_NS, AnyBolt, BoltExecutor, BoltTask, TaskCrashed, call_for, entry_of
+from squall.engine.core.executor import AnyBolt, BoltExecutor, BoltTask, TaskCrashed, call_for, entry_of
 from squall.engine.core.hook_calls import (
     watch_answers,
     watched_basic_execute,
@@ -69,7 +69,6 @@ class Assembler:
         self._rng = random.Random(None if config.seed is None else config.seed * 1009 + me)
         self._conf = config.for_components()
         self._fast = around.parts.fast_emit
-        self._slice_ns = SLICE_NS if around.slice_ns is None and not around.deterministic else around.slice_ns
         mine = sorted(self.core.ackers)
         everyones = range(len(plan.ackers))
         # A spout's trees are tracked by an acker of its own worker where there is one.
@@ -197,7 +196,7 @@ class Assembler:
         bolt: AnyBolt = spec.component  # type: ignore[assignment]
         around, own_thread = self.around, bolt.blocking and not self.around.deterministic
         outbox = around.parts.new_outbox() if own_thread else self.core.outbox
-        tasks, collectors = [], {}
+        tasks = []
         for task in executor.tasks:
             user: Any = self._copy(spec, task)
             stats = self.core.stats[task] = TaskStats()
@@ -206,9 +205,7 @@ class Assembler:
             made_task = BoltTask(spec.id, task, user, stats, tick_secs)
             tasks.append(made_task)
             report = self._report(spec, task)
-            collectors[task] = self._prepared(spec, made_task, emitter, context, report)
-        rows = spec.config.get("batch_rows", self.config.batch_rows) or 0
-        wait_ms = spec.config.get("batch_wait_ms", self.config.batch_wait_ms)
+            made_task.collector = self._prepared(spec, made_task, emitter, context, report)
         make: type[BoltExecutor] = BlockingExecutor if own_thread else BoltExecutor
         if own_thread and isinstance(bolt, AsyncBolt):
             # Imported here: asyncio takes its time, and few topologies need it.
@@ -217,12 +214,7 @@ class Assembler:
             make = AsyncExecutor
         for made_task in tasks if own_thread else ():
             made_task.at_once = bolt.max_in_flight if isinstance(bolt, AsyncBolt) else 1
-        made = make(
-            tasks, collectors, outbox, around.now_ns, self.core.source, around.worker, around.report_error,
-            crash=self.config.on_error == "crash", at_hand=None if own_thread else around.at_hand,
-            slice_ns=self._slice_ns, most_bytes=self._turn_bytes, interrupts=around.interrupts,
-            batch_rows=rows, batch_wait_ns=round(min(1e6 * wait_ms, 5e8 * self.config.message_timeout_secs)),
-        )
+        made = make(spec, tasks, outbox, self.core.source, self.config, around, self._turn_bytes)
         self.core.add_bolt_executor(made)
 
     def _prepared(
@@ -271,8 +263,8 @@ class Assembler:
 
     def _emitter(self, spec: ComponentSpec, task: int, outbox: Outbox, context: TopologyContext) -> Emitter:
         make = partial(
-            Emitter, spec.id, task, self.me, self.topology, self.plan, outbox, self.core.bits, self._rng, context,
-            spec.config.get("debug", self.config.debug), self.around.parts.open_batch, self.around.text_hash,
+            Emitter, self.topology, context, outbox, self.core.bits, self._rng, self.around.parts.open_batch,
+            debug=spec.config.get("debug", self.config.debug),
         )
         emitter = self.core.emitters[task] = call_for(spec.id, task, "prepare of a custom grouping", make)
         return emitter
