@@ -49,7 +49,7 @@ from squall.engine.report.metrics import SpoutStats, TaskStats
 from squall.engine.tracking.attempts import Limits
 from squall.engine.tracking.batch_answers import BatchAnswers
 from squall.engine.tracking.fate import Fate
-from squall.engine.tracking.open_messages import OpenMessages
+from squall.engine.tracking.open_messages import OpenMessages, Ports
 from squall.engine.tracking.peers import Peers
 
 
@@ -179,15 +179,18 @@ class Assembler:
         limits = Limits(config.max_attempts, config.max_crashes, config.on_error == "crash", config.fail_fast, spec.id)
         fate = Fate(limits)
         fate.attempts.forgot = partial(around.report_error, spec.id, task)
-        made = around.parts.pending(
-            task, user, around.now_ns, round(config.message_timeout_secs * 1e9), stats,
-            tracking.init_tree if acker is None else tracking.init_for(acker), tracking.forget_tree,
-            partial(around.dead_letter, spec.id, task), fate, around.trial_permit, around.journal(spec.id, index),
-            partial(around.note_failures, spec.id, task),
+        ports = Ports(
+            now_ns=around.now_ns,
+            init=tracking.init_tree if acker is None else tracking.init_for(acker),
+            forget=tracking.forget_tree,
+            give_up=partial(around.dead_letter, spec.id, task),
+            note=partial(around.note_failures, spec.id, task),
+            init_block=None if acker is None else tracking.init_block_for(acker),
+            tell_stop=around.stop,
+            permit=around.trial_permit,
+            journal=around.journal(spec.id, index),
         )
-        made.tell_stop = around.stop
-        if acker is not None:
-            made.init_block = tracking.init_block_for(acker)
+        made = around.parts.pending(task, user, stats, round(config.message_timeout_secs * 1e9), fate, ports)
         made.resume(around.worker)
         return made
 

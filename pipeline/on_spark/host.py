@@ -23,6 +23,7 @@ from typing import Any
 
 import cloudpickle
 
+from squall.engine.api.component import Spout
 from squall.engine.api.failure import ANOTHER_TUPLE, EXCEPTION, WORKER_DIED, Failure
 from squall.engine.api.topology import ComponentSpec
 from squall.engine.api.tuple import Run
@@ -40,13 +41,13 @@ from squall.engine.foreign.stable_hash import stable_hash
 from squall.engine.foreign.text import text_of_error, where_of
 from squall.engine.report.account import ABANDONED, ACCOUNT_COLUMNS
 from squall.engine.report.failure_log import FailureLog, Failures
-from squall.engine.report.metrics import TASK_COUNTERS
+from squall.engine.report.metrics import TASK_COUNTERS, SpoutStats
 from squall.engine.report.run_report import TaskReading
 from squall.engine.state.records.identified import IdentifiedSpout
 from squall.engine.state.sink_task import GatheringTask
 from squall.engine.tracking.acker import Acker
 from squall.engine.tracking.fate import Fate
-from squall.engine.tracking.open_messages import OpenMessages
+from squall.engine.tracking.open_messages import OpenMessages, Ports
 from squall.engine.tracking.peers import Peers
 from squall.pipeline.on_spark.layout import Layout
 from squall.pipeline.on_spark.lives import Life, Settled
@@ -292,17 +293,17 @@ class Host:
         fate, acker, trees = pickle.loads(self._state.tracking)
         return fate, acker, trees
 
-    def _open_messages(self, *arguments: Any) -> OpenMessages:
+    def _open_messages(
+        self, task: int, spout: Spout, stats: SpoutStats, timeout_ns: int, fate: Fate, ports: Ports
+    ) -> OpenMessages:
         """As the product's, with the fate of the messages before. Answers come between batches only, so the clock of
         messages stands still in a batch, and a message's time begins when its own batch has ended: a batch may take
         longer than the timeout."""
-        given = list(arguments)
-        at = 8
-        given[2] = lambda: self.turn.clock_ns
+        ports.now_ns = lambda: self.turn.clock_ns
         if self._fate is not None:
-            self._fate.attempts.forgot = given[at].attempts.forgot
-            given[at] = self._fate
-        self._pending = made = OneByOne(*given)
+            self._fate.attempts.forgot = fate.attempts.forgot
+            fate = self._fate
+        self._pending = made = OneByOne(task, spout, stats, timeout_ns, fate, ports)
         made.trees.update(self._trees)
         for root in self._state.fresh if self._state is not None else ():
             made.reset(root)

@@ -6,7 +6,7 @@ has none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -232,10 +232,8 @@ class ImpatientTable(OpenMessages):
 
     __slots__ = ()
 
-    def __init__(
-        self, task: int, spout: Spout, now_ns: Callable[[], int], timeout_ns: int, *others: Any, **named: Any
-    ) -> None:
-        super().__init__(task, spout, now_ns, timeout_ns // 2, *others, **named)
+    def __init__(self, task: int, spout: Spout, stats: Any, timeout_ns: int, *others: Any) -> None:
+        super().__init__(task, spout, stats, timeout_ns // 2, *others)
 
 
 class ToldTwice:
@@ -255,8 +253,8 @@ class RepeatingTable(OpenMessages):
 
     __slots__ = ()
 
-    def __init__(self, task: int, spout: Spout, *others: Any, **named: Any) -> None:
-        super().__init__(task, ToldTwice(spout), *others, **named)  # type: ignore[arg-type]
+    def __init__(self, task: int, spout: Spout, *others: Any) -> None:
+        super().__init__(task, ToldTwice(spout), *others)  # type: ignore[arg-type]
 
 
 class GossipingPeers(Peers):

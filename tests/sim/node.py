@@ -15,6 +15,8 @@ from squall.engine.core.spout_executor import SpoutExecutor, SpoutTask
 from squall.engine.flow.batch import Batch, OpenBatch
 from squall.engine.flow.ids import ACKER_BITS, EdgeIds
 from squall.engine.flow.parcel import Parcel
+from squall.engine.tracking.fate import Fate
+from squall.engine.tracking.open_messages import Ports
 from tests.sim.parts import IDS, IDS_PER_INCARNATION, MESSAGE_TIMEOUT_NS, STATS, WINDOW_BYTES
 from tests.sim.shapes import FAILS_FIRST, FORGETS_FIRST, JOIN, RESETS, SELF_ANCHOR, BoltSpec
 
@@ -89,10 +91,9 @@ class Node:
             acker = min(self.ackers) if self.ackers else incarnation % n_ackers
             start = (incarnation << 10) + 1 if parts.root_per_attempt else 1
             self.roots = Roots(start << ACKER_BITS | acker, 1 << ACKER_BITS)
-            # By position but for what no schedule uses: the table is handed everything it needs to act.
+            ports = Ports(world.now, self.init_tree, self.tracking.forget_tree, world.give_up, world.note)
             self.pending = parts.core.pending(
-                shape.spout_task, world.spout, world.now, MESSAGE_TIMEOUT_NS, STATS, self.init_tree,
-                self.tracking.forget_tree, world.give_up, note=world.note,
+                shape.spout_task, world.spout, STATS, MESSAGE_TIMEOUT_NS, Fate(), ports
             )
             task = SpoutTask("spout", shape.spout_task, world.spout, None, self.pending, STATS, None)
             spout_tasks[shape.spout_task] = (SpoutExecutor([task]), task)
