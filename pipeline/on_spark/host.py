@@ -404,14 +404,14 @@ class Host:
         return [str(crash) for crash in close_tasks(self.core)]
 
     def _flush(self) -> Iterator[Output]:
-        core = self.core
-        for worker in core.close_parcels():
-            while core.has_parcel(worker):
-                parcel = core.take_parcel(worker)
+        outgoing = self.core.outgoing
+        for worker in outgoing.close():
+            while outgoing.has(worker):
+                parcel = outgoing.take(worker)
                 try:
                     data = pickle.dumps(parcel, 5)
                 except BaseException as error:  # of users' values
-                    if (crash := core.not_sent(worker, parcel, error)) is not None:
+                    if (crash := self.core.not_sent(worker, parcel, error)) is not None:
                         self._raised_in_call.append(str(crash))
                     continue
                 yield worker, data

@@ -6,6 +6,7 @@ connecting, credit, word of what was lost. `tests.sim.cores` runs the real ones.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +67,7 @@ class Node:
         self.senders: dict[int, tuple[LinkSender, int]] = {}
         self.receivers: dict[int, LinkReceiver] = {}
         self.to_confirm: dict[int, int] = {}
-        self.parcels: dict[int, Parcel] = {}
+        self.parcels = defaultdict[int, Parcel](Parcel)
         self.inbox: list[Batch] = []
         self.kept: list[tuple[BoltSpec, int, Run, tuple[int, ...]]] = []
         self.opens: dict[int, OpenBatch] = {}
@@ -91,19 +92,16 @@ class Node:
             acker = min(self.ackers) if self.ackers else incarnation % n_ackers
             start = (incarnation << 10) + 1 if parts.root_per_attempt else 1
             self.roots = Roots(start << ACKER_BITS | acker, 1 << ACKER_BITS)
-            ports = Ports(world.now, self.init_tree, self.tracking.forget_tree, world.give_up, world.note)
             self.pending = parts.core.pending(
-                shape.spout_task, world.spout, STATS, MESSAGE_TIMEOUT_NS, Fate(), ports
+                shape.spout_task, world.spout, STATS, MESSAGE_TIMEOUT_NS, Fate(),
+                Ports(world.now, self.init_tree, self.tracking.forget_tree, world.give_up, world.note),
             )
             task = SpoutTask("spout", shape.spout_task, world.spout, None, self.pending, STATS, None)
             spout_tasks[shape.spout_task] = (SpoutExecutor([task]), task)
         self.follow()
 
     def parcel(self, worker: int) -> Parcel:
-        found = self.parcels.get(worker)
-        if found is None:
-            found = self.parcels[worker] = Parcel()
-        return found
+        return self.parcels[worker]
 
     def init_tree(self, root: int, xor: int, spout_task: int, mask: int) -> None:
         self.last_init = (root, xor, spout_task, mask)
