@@ -15,7 +15,8 @@ from squall.engine.flow.ids import EdgeIds, root_ids
 from squall.engine.flow.parcel import Acks
 from squall.engine.report.metrics import SpoutStats
 from squall.engine.tracking.acker import Acker
-from squall.engine.tracking.open_messages import OpenMessages
+from squall.engine.tracking.fate import Fate
+from squall.engine.tracking.open_messages import OpenMessages, Ports
 
 # Trees: a dict of 2**16 slots is enlarged at two thirds, so it is at its best just before and at its worst just after.
 _BEST, _WORST = 43_680, 43_700
@@ -63,7 +64,8 @@ def pending_bytes(trees: int) -> float:
     def fill() -> OpenMessages:
         clock = iter(range(10**15, 10**15 + trees)).__next__
         table = OpenMessages(
-            _TASK, clock, 10**9, SpoutStats(), lambda *init: None, lambda root: 0, lambda *letter: None
+            _TASK, SpoutStats(), 10**9, Fate(),
+            Ports(clock, lambda *init: None, lambda root: 0, lambda *letter: None),
         )
         for root in roots:
             table.add(root, None, None, 1, 0)

@@ -114,20 +114,16 @@ def decode(data: bytes | memoryview, buffers: Sequence[Any] = ()) -> Parcel:
         for piece in [batch] if is_whole else _readable(batch, parcel.unread):
             parcel.batches.append(piece)
             parcel.rows += len(piece.rows)
-    _unpack_tracking(parcel, *tracking)
+    _unpack_tracking(parcel, tracking)
     return parcel
 
 
-def _unpack_tracking(
-    parcel: Parcel, roots: bytes, xors: bytes, masks: Any, blocks: Any, inits: Any, resets: Any, fails: Any,
-    answers: Any,
-) -> None:
+def _unpack_tracking(parcel: Parcel, tracking: Sequence[Any]) -> None:
+    roots, xors, masks, blocks, parcel.inits, parcel.resets, fails, answers = tracking
     parcel.acks = Acks(
         dict(zip(_unpack_ids(roots), _unpack_ids(xors), strict=True)), masks,
         {base: BlockAcks(*its) for base, *its in blocks},
     )
-    parcel.inits = inits
-    parcel.resets = resets
     if fails:
         parcel.fails = [(root, Failure(*failure)) for root, failure in fails]
     if answers:

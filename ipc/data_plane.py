@@ -2,7 +2,7 @@
 
 ::
 
-    core.take_parcel ─► encode ─► LinkSender ─► frame ─► shim ─► PUSH
+    outgoing.take ─► encode ─► LinkSender ─► frame ─► shim ─► PUSH
                                       ▲                            ║ ipc
           credit, on DATA frames back ┘ when processed             ▼
     core.receive ◄───── decode ◄── LinkReceiver ◄─────── check ◄── PULL

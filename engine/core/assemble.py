@@ -27,7 +27,7 @@ from squall.engine.core.batch_spout import BatchSpoutExecutor
 from squall.engine.core.blocking import BlockingExecutor
 from squall.engine.core.blocking_spout import BlockingSpoutExecutor, Emits
 from squall.engine.core.emit_paths import use_fast_emit, watch_batches, watch_rows
-from squall.engine.core.executor import SLICE_NS, AnyBolt, BoltExecutor, BoltTask, TaskCrashed, call_for, entry_of
+from squall.engine.core.executor import AnyBolt, BoltExecutor, BoltTask, TaskCrashed, call_for, entry_of
 from squall.engine.core.hook_calls import (
     watch_answers,
     watched_basic_execute,
@@ -48,7 +48,7 @@ from squall.engine.foreign.text import text_of_error, where_of
 from squall.engine.report.metrics import SpoutStats, TaskStats
 from squall.engine.tracking.attempts import Limits
 from squall.engine.tracking.fate import Fate
-from squall.engine.tracking.open_messages import OpenMessages
+from squall.engine.tracking.open_messages import OpenMessages, Ports
 from squall.engine.tracking.peers import Peers
 
 
@@ -68,7 +68,6 @@ class Assembler:
         self._rng = random.Random(None if config.seed is None else config.seed * 1009 + me)
         self._conf = config.for_components()
         self._fast = around.parts.fast_emit
-        self._slice_ns = SLICE_NS if around.slice_ns is None and not around.deterministic else around.slice_ns
         mine = sorted(self.core.ackers)
         everyones = range(len(plan.ackers))
         # A spout's trees are tracked by an acker of its own worker where there is one.
@@ -176,15 +175,18 @@ class Assembler:
         limits = Limits(config.max_attempts, config.max_crashes, config.on_error == "crash", config.fail_fast, spec.id)
         fate = Fate(limits)
         fate.attempts.forgot = partial(around.report_error, spec.id, task)
-        made = around.parts.pending(
-            task, around.now_ns, round(config.message_timeout_secs * 1e9), stats,
-            tracking.init_tree if acker is None else tracking.init_for(acker), tracking.forget_tree,
-            partial(around.dead_letter, spec.id, task), fate=fate, permit=around.trial_permit,
-            journal=around.journal(spec.id, index), note=partial(around.note_failures, spec.id, task),
+        ports = Ports(
+            now_ns=around.now_ns,
+            init=tracking.init_tree if acker is None else tracking.init_for(acker),
+            forget=tracking.forget_tree,
+            give_up=partial(around.dead_letter, spec.id, task),
+            note=partial(around.note_failures, spec.id, task),
+            init_block=None if acker is None else tracking.init_block_for(acker),
+            tell_stop=around.stop,
+            permit=around.trial_permit,
+            journal=around.journal(spec.id, index),
         )
-        made.tell_stop = around.stop
-        if acker is not None:
-            made.init_block = tracking.init_block_for(acker)
+        made = around.parts.pending(task, stats, round(config.message_timeout_secs * 1e9), fate, ports)
         made.resume(around.worker)
         return made
 
@@ -193,7 +195,7 @@ class Assembler:
         bolt: AnyBolt = spec.component  # type: ignore[assignment]
         around, own_thread = self.around, bolt.blocking and not self.around.deterministic
         outbox = around.parts.new_outbox() if own_thread else self.core.outbox
-        tasks, collectors = [], {}
+        tasks = []
         for task in executor.tasks:
             user: Any = self._copy(spec, task)
             stats = self.core.stats[task] = TaskStats()
@@ -202,9 +204,7 @@ class Assembler:
             made_task = BoltTask(spec.id, task, user, stats, tick_secs)
             tasks.append(made_task)
             report = self._report(spec, task)
-            collectors[task] = self._prepared(spec, made_task, emitter, context, report)
-        rows = spec.config.get("batch_rows", self.config.batch_rows) or 0
-        wait_ms = spec.config.get("batch_wait_ms", self.config.batch_wait_ms)
+            made_task.collector = self._prepared(spec, made_task, emitter, context, report)
         make: type[BoltExecutor] = BlockingExecutor if own_thread else BoltExecutor
         if own_thread and isinstance(bolt, AsyncBolt):
             # Imported here: asyncio takes its time, and few topologies need it.
@@ -213,12 +213,7 @@ class Assembler:
             make = AsyncExecutor
         for made_task in tasks if own_thread else ():
             made_task.at_once = bolt.max_in_flight if isinstance(bolt, AsyncBolt) else 1
-        made = make(
-            tasks, collectors, outbox, around.now_ns, self.core.source, around.worker, around.report_error,
-            crash=self.config.on_error == "crash", at_hand=None if own_thread else around.at_hand,
-            slice_ns=self._slice_ns, most_bytes=self._turn_bytes, interrupts=around.interrupts,
-            batch_rows=rows, batch_wait_ns=round(min(1e6 * wait_ms, 5e8 * self.config.message_timeout_secs)),
-        )
+        made = make(spec, tasks, outbox, self.core.source, self.config, around, self._turn_bytes)
         self.core.add_bolt_executor(made)
 
     def _prepared(
@@ -267,8 +262,8 @@ class Assembler:
 
     def _emitter(self, spec: ComponentSpec, task: int, outbox: Outbox, context: TopologyContext) -> Emitter:
         make = partial(
-            Emitter, spec.id, task, self.me, self.topology, self.plan, outbox, self.core.bits, self._rng, context,
-            spec.config.get("debug", self.config.debug), self.around.parts.open_batch, self.around.text_hash,
+            Emitter, self.topology, context, outbox, self.core.bits, self._rng, self.around.parts.open_batch,
+            debug=spec.config.get("debug", self.config.debug),
         )
         emitter = self.core.emitters[task] = call_for(spec.id, task, "prepare of a custom grouping", make)
         return emitter

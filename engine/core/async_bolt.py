@@ -76,8 +76,8 @@ class AsyncExecutor(BlockingExecutor):
         super().start(*arguments)
 
     def _note_calls(self) -> None:
-        for collector in self.collectors.values():
-            wrap(collector, lambda name, call: self._on_loop(call), "emit", "emit_direct", "ack", "fail")
+        for task in self.tasks:
+            wrap(task.collector, lambda name, call: self._on_loop(call), "emit", "emit_direct", "ack", "fail")
 
     # ---- called by the worker's loop ----
 

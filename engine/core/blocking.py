@@ -79,6 +79,7 @@ class BlockingExecutor(BoltExecutor):
         self._post_resets = post_resets
         self._wake = wake
         self._new_edge = new_edge
+        self._at_hand = [0]
         self.execute_timeout_secs = execute_timeout_secs
         """Longest that one tuple, or one batch, may be in `execute` without a `reset_timeout`; None = for ever."""
         self._thread_end = ThreadEnd(self.tasks, "cleanup")

@@ -15,23 +15,27 @@ No I/O: time comes from a clock, tuples come in batches, results go to an outbox
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Container, MutableSequence
+from collections.abc import Callable, Collection, Container
 from itertools import islice
 from sys import getrefcount
 from typing import Any, Protocol, TypeVar
 
 from squall.engine.api.columns import ColumnBatch, Columns
 from squall.engine.api.component import BasicBolt, BatchBolt, Bolt
+from squall.engine.api.config import Config
 from squall.engine.api.failure import FAILED, UNAVAILABLE, Failure, reason_of
 from squall.engine.api.stream import TICK_STREAM
+from squall.engine.api.topology import ComponentSpec
 from squall.engine.api.tuple import UNSHARED, UNTRACKED, Tuple, TupleSource
 from squall.engine.core.call_cost import CallCost
+from squall.engine.core.surroundings import Surroundings
 from squall.engine.errors import FailedTuple, SquallError, Unavailable
 from squall.engine.flow.batch import Batch
 from squall.engine.flow.bolt_collectors import BasicCollector, BatchCollector
 from squall.engine.flow.outbox import Outbox
 from squall.engine.foreign.methods import Returned
 from squall.engine.foreign.text import line_of_error, repr_of, text_of_error, traceback_of, where_of
+from squall.engine.report.account import Words
 from squall.engine.report.metrics import TaskStats
 
 T = TypeVar("T")
@@ -40,7 +44,7 @@ T = TypeVar("T")
 SourceOf = Callable[[int, str], TupleSource]
 AnyBolt = Bolt | BasicBolt | BatchBolt
 Done = Callable[[], None] | None
-AtHand = MutableSequence[int] | memoryview
+AtHand = Words
 """One word: the task whose code a loop is in, 0 = none. Read by the supervisor when it finds the loop hung."""
 
 
@@ -118,9 +122,9 @@ class BoltTask:
     """One task of a bolt, whichever kind: its queue, its counters, its user object."""
 
     __slots__ = (
-        "at_once", "component", "cost", "execute", "execute_name", "genuine", "inbox", "noted", "processed",
-        "processed_bytes", "received", "received_bytes", "returned", "row_ns", "slice_rows", "stats", "task", "tick_ns",
-        "ticks_at_ns", "ticks_done", "ticks_put", "user", "wait_ns", "waits_until_ns",
+        "at_once", "collector", "component", "cost", "execute", "execute_name", "genuine", "inbox", "noted",
+        "processed", "processed_bytes", "received", "received_bytes", "returned", "row_ns", "slice_rows", "stats",
+        "task", "tick_ns", "ticks_at_ns", "ticks_done", "ticks_put", "user", "wait_ns", "waits_until_ns",
     )
 
     def __init__(self, component: str, task: int, user: AnyBolt, stats: TaskStats, tick_secs: float | None):
@@ -129,6 +133,8 @@ class BoltTask:
         self.user = user
         self.execute: Callable[..., Any] = entry_of(user)
         """The user's method, or a wrapper around it (see `engine.core.hook_calls`)."""
+        self.collector: Any = None
+        """Of the bolt's kind; set when the task is prepared."""
         self.genuine: Callable[..., Any] | None = None
         """`execute` without tampering (see `engine.core.hook_calls`), once that is needed."""
         self.noted: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
@@ -175,26 +181,20 @@ class BoltExecutor:
     """Runs the tasks of one bolt that share an executor."""
 
     def __init__(
-        self, tasks: list[BoltTask], collectors: dict[int, Any], outbox: Outbox, now_ns: Callable[[], int],
-        source_of: SourceOf, worker: str, tell: Callable[[str, int, str], None], crash: bool,
-        at_hand: AtHand | None = None, slice_ns: int | None = SLICE_NS, most_bytes: int = 0, interrupts: bool = False,
-        batch_rows: int = 0, batch_wait_ns: int = 0,
+        self, spec: ComponentSpec, tasks: list[BoltTask], outbox: Outbox, source_of: SourceOf, config: Config,
+        around: Surroundings, most_bytes: int,
     ) -> None:
-        """`slice_ns`: when a long batch is interrupted; None if order must not depend on time. Then it is interrupted
-        when `most_bytes` are in the outbox.
-        `interrupts`: whether a KeyboardInterrupt may be the operator's, which ends the run whatever `crash` says."""
+        """`most_bytes`: in the outbox when a long batch is interrupted, where order must not depend on time."""
         self.tasks = tasks
         self.outbox = outbox
         self._new_edge = outbox.edges.next
         """See `Batch.split`: of the thread that joins batches."""
-        self.now_ns = now_ns
+        self.now_ns = around.now_ns
         self.source_of = source_of
-        self._worker = worker
-        self._tell = tell
-        self._crash = crash
-        self._interrupts = interrupts
-        self._at_hand: AtHand = [0] if at_hand is None else at_hand
-        self.collectors = collectors
+        self._around = around
+        self._crash = config.on_error == "crash"
+        self._at_hand: AtHand = around.at_hand
+        slice_ns = SLICE_NS if around.slice_ns is None and not around.deterministic else around.slice_ns
         self._slice_ns = slice_ns
         self._most_bytes = most_bytes
         if slice_ns is None:
@@ -212,10 +212,13 @@ class BoltExecutor:
             self._process = self._process_basic
         elif isinstance(user, BatchBolt):
             self._process = self._process_whole
+            batch_rows = spec.config.get("batch_rows", config.batch_rows) or 0
+            wait_ms = spec.config.get("batch_wait_ms", config.batch_wait_ms)
+            wait_ns = round(min(1e6 * wait_ms, 5e8 * config.message_timeout_secs))
             for task in tasks if slice_ns or batch_rows else ():
                 task.cost = CallCost(slice_ns or 0, batch_rows)
                 if batch_rows:
-                    task.slice_rows, task.wait_ns = batch_rows, batch_wait_ns if slice_ns else 0
+                    task.slice_rows, task.wait_ns = batch_rows, wait_ns if slice_ns else 0
         self.fixed_ns = 0.0
         """Time that calls took whatever they were given, since the worker's core has looked."""
 
@@ -328,7 +331,7 @@ class BoltExecutor:
         return more
 
     def _process_basic(self, task: BoltTask, batch: Batch) -> None:
-        collector: BasicCollector = self.collectors[task.task]
+        collector: BasicCollector = task.collector
         source, failed = self.source_of(batch.source, batch.stream), set()
         # As locals: read for each tuple.
         execute, refcount, unshared = task.execute, getrefcount, UNSHARED
@@ -378,7 +381,7 @@ class BoltExecutor:
             self.end_or_go_on(task, error)
 
     def _process_plain(self, task: BoltTask, batch: Batch) -> None:
-        execute, collector = task.execute, self.collectors[task.task]
+        execute, collector = task.execute, task.collector
         source, rows = self.source_of(batch.source, batch.stream), iter(batch.rows)
         try:
             for run in collector.begin(batch):
@@ -418,13 +421,13 @@ class BoltExecutor:
     def end_or_go_on(self, task: BoltTask, error: BaseException) -> None:
         """Handle an exception of user code, once the trees at hand have failed: end or go on, as configured."""
         task.stats.errors += 1
-        if self._crash or (self._interrupts and issubclass(type(error), KeyboardInterrupt)):
+        if self._crash or (self._around.interrupts and issubclass(type(error), KeyboardInterrupt)):
             raise TaskCrashed(task.component, task.task, task.execute_name, error) from error
-        self._tell(task.component, task.task, f"{text_of_error(error)} {where_of(error)}".rstrip())
+        self._around.report_error(task.component, task.task, f"{text_of_error(error)} {where_of(error)}".rstrip())
 
     def failure(self, task: BoltTask, reason: str, error: str) -> Failure:
         """Make a failure of one of the tasks."""
-        return Failure(reason, task.component, task.task, self._worker, error)
+        return Failure(reason, task.component, task.task, self._around.worker, error)
 
     def refused(self, task: BoltTask, error: BaseException) -> Failure:
         """Make the failure of what was given to the user's code, which raised FailedTuple."""
@@ -434,13 +437,13 @@ class BoltExecutor:
     def raised(self, task: BoltTask, error: BaseException, given: str, among: int = 1) -> Failure:
         """Make the failure of what was `given` to the user's code, which raised."""
         return Failure(
-            reason_of(error), task.component, task.task, self._worker, text_of_error(error), among=among,
+            reason_of(error), task.component, task.task, self._around.worker, text_of_error(error), among=among,
             where=f"{where_of(error)} with {given}".lstrip(),
         )
 
     def _process_whole(self, task: BoltTask, batch: Batch) -> None:
         """Execute the rows of a batch in one call. Raises TaskCrashed."""
-        collector: BatchCollector = self.collectors[task.task]
+        collector: BatchCollector = task.collector
         collector.begin(batch)
         given = ColumnBatch(Columns.of(batch.rows), self.source_of(batch.source, batch.stream))
         error: BaseException | None = None

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from squall.engine.api.config import Config
@@ -179,11 +180,10 @@ class LocalRunner:
         """Build the report of the run so far."""
         duration_secs = (self.clock.now_ns() - self._started_ns) / 1e9
         self.metrics.sample(lambda component, task, error: self._report_error(component, task, text_of_error(error)))
-        return build_report(
-            self.name, readings_of(self.core), duration_secs, [], self.drained,
-            merge_failures([self._failures.failures()], self._started_ns / 1e9), metrics=self.metrics.readings(),
-            idle=self.core.quiet,
+        report = build_report(
+            self.name, readings_of(self.core), duration_secs, [], self.drained, self.metrics.readings(), self.core.quiet
         )
+        return replace(report, failures=merge_failures([self._failures.failures()], self._started_ns / 1e9))
 
     def close(self) -> list[TaskCrashed]:
         """Close every task; returns the errors they raised."""

@@ -17,7 +17,6 @@ from squall.engine.api.failure import Failure
 from squall.engine.api.topology import ComponentSpec
 from squall.engine.api.user_metrics import UserMetrics
 from squall.engine.core.emit_paths import FastEmit, fast_emit
-from squall.engine.core.executor import AtHand
 from squall.engine.flow.batch import OpenBatch
 from squall.engine.flow.blocks import MIN_MEMBERS
 from squall.engine.flow.groupings import TextHash
@@ -94,7 +93,7 @@ class Surroundings:
     """(spout, task index): the journal in which attempts outlive this worker."""
     trial_permit: TrialPermit = field(default_factory=TrialPermit)
     """The permit to try suspects."""
-    at_hand: AtHand = field(default_factory=lambda: [0])
+    at_hand: Words = field(default_factory=lambda: [0])
     """Word in which the loop notes the task whose code it is in."""
     account: Callable[[int], Words] = lambda task: [0] * len(ACCOUNT_COLUMNS)
     """task -> words of a spout task's account, which its incarnations continue."""

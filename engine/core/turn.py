@@ -86,7 +86,7 @@ class Sending:
         self.idle_turns = 0 if worked else self.idle_turns + 1
         if not worked or due or has_time:
             return None
-        waiting = self._core.for_others
+        waiting = self._core.outgoing.weight
         if waiting >= self._full:
             return None
         return self._transport.caught_up if waiting >= self._enough else set()
@@ -313,29 +313,26 @@ class Turn:
         """Send parcels to these peers (None: to all) as far as their links have credit."""
         if workers is not None and not workers:
             return
-        core, transport, peers = self._core, self._transport, self._peers
+        outgoing, transport, peers = self._core.outgoing, self._transport, self._peers
         others_congested = peers.others_congested()
-        core.others_are_full(peers.full_elsewhere() if others_congested else _NO_TASKS)
+        outgoing.others_are_full(peers.full_elsewhere() if others_congested else _NO_TASKS)
         blocked = self.blocked and workers is not None
-        for worker in core.close_parcels(workers):
-            left = True
-            while left and transport.has_credit(worker):
-                self._send_parcel(worker, core.take_parcel(worker))
-                left = core.has_parcel(worker)
-            blocked = blocked or left
-        if core.keeps_back:
-            blocked = True
+        for worker in outgoing.close(workers):
+            while (waits := outgoing.has(worker)) and transport.has_credit(worker):
+                self._send_parcel(worker, outgoing.take(worker))
+            blocked = blocked or waits
+        blocked = blocked or outgoing.keeps_back
         if blocked:
-            core.measure_waiting()
+            outgoing.measure()
         self.blocked = blocked
-        core.congest(blocked or others_congested)
+        self._core.congest(blocked or others_congested)
 
     def _send_parcel(self, worker: int, parcel: Parcel) -> None:
         """Send a parcel; put it back to be cut if it is too big, and fail its tuple if that alone cannot be sent.
         Raises TaskCrashed then."""
         core = self._core
         try:
-            too_big = self._transport.send(worker, parcel, 2 * core.frame_bytes_of(parcel))
+            too_big = self._transport.send(worker, parcel, 2 * core.outgoing.frame_bytes_of(parcel))
         except (ComponentError, MemoryError) as error:
             if not parcel.rows:
                 raise
@@ -347,7 +344,7 @@ class Turn:
             core.report_error(crash.component, crash.task, str(crash))
             return
         if too_big:
-            core.put_back(worker, parcel, too_big)
+            core.outgoing.put_back(worker, parcel, too_big)
             return
         self._sent()
 

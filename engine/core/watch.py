@@ -155,14 +155,15 @@ class Trace:
         """(spout task, text of a message's id) -> root, of messages of spouts here that are followed."""
         self._again: set[tuple[int, str]] = set()
         """Of those, what has failed: the next attempt is followed, too."""
-        self._notes = {task: spout.pending.note for task, (_, spout) in core.spout_tasks.items()}
+        self._notes = {task: spout.pending.ports.note for task, (_, spout) in core.spout_tasks.items()}
         for task, (_, spout) in core.spout_tasks.items():
-            spout.pending.note = partial(self._failed, task, spout.pending.note)
+            ports = spout.pending.ports
+            ports.note = partial(self._failed, task, ports.note)
 
     def end(self) -> None:
         """Follow no more."""
         for task, note in self._notes.items():
-            self._core.spout_tasks[task][1].pending.note = note
+            self._core.spout_tasks[task][1].pending.ports.note = note
 
     def left(self, batch: Batch) -> None:
         spout = self._core.spout_tasks.get(batch.source)

@@ -7,7 +7,7 @@
                        ackers ──answers──► spouts (ack / on_failure)      ◄── parcels from other workers ──┘
 
 `engine.core.turn` calls its parts (`run_spouts`, `run_bolts`, ...) in their order. `receive()` takes parcels from other
-workers, `take_parcel()` hands over those for them; the transport moves them.
+workers, `outgoing` has those for them; the transport moves them.
 
 Guarantees: nothing is lost between its parts; every answer of an acker reaches its spout's table, or a parcel for the
 worker of that; the order of one sender's tuples to one task is kept.
@@ -18,7 +18,7 @@ Thread: the worker's loop, except where a method says any thread.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from squall.engine.api.component import BasicBolt, BatchBolt
@@ -29,7 +29,7 @@ from squall.engine.api.plan import Plan
 from squall.engine.api.stream import SYSTEM_COMPONENT, TICK_FIELDS, TICK_STREAM, Stream
 from squall.engine.api.topology import Topology
 from squall.engine.api.tuple import TupleSource
-from squall.engine.core.backpressure import FRAMES_PER_WINDOW, Backpressure
+from squall.engine.core.backpressure import Backpressure, Outgoing
 from squall.engine.core.balance import Balance
 from squall.engine.core.blocking import BlockingExecutor, Handover
 from squall.engine.core.executor import BoltExecutor, BoltTask, TaskCrashed, Watch
@@ -81,16 +81,10 @@ class WorkerCore:
         self.hooks: list[tuple[str, Hooks]] = []
         """(component, hooks) of the tasks that have some."""
         self._ticking: list[BoltTask] = []
-        self._parcels: dict[int, Parcel] = {}
         self.pressure = Backpressure(topology, plan, me, config.link_window_bytes)
-        # Two in a window, so that one is read while the next is written.
-        window_bytes = config.link_window_bytes
-        self._long_frame_bytes = window_bytes // 2 if config.arena_bytes >= window_bytes else 0
-        """Size of a frame with long values; 0 if there is little or no memory for them beside it."""
-        self._stalled: dict[int, Parcel] = {}
-        """Parcels for tasks of other workers whose queues are full, by task: they wait beside the others."""
+        self.outgoing = Outgoing(plan, config, self.outbox, self.pressure, self._count)
         self.tracking = around.parts.tracking(
-            plan, peers, self.outbox, self.spout_tasks, self._parcel, around.parts.acker
+            plan, peers, self.outbox, self.spout_tasks, self.outgoing.parcel, around.parts.acker
         )
         self.ackers = self.tracking.ackers
         self._wake = around.wake
@@ -289,7 +283,7 @@ class WorkerCore:
         for batch in handover.here:
             self._deliver_here(batch)
         for batch in handover.there:
-            self._pack(batch)
+            self.outgoing.pack(batch)
         self.outbox.merge(handover.acks, handover.fails)
         for done in handover.done:
             done()
@@ -298,69 +292,14 @@ class WorkerCore:
 
     # ---- other workers ----
 
-    def _parcel(self, worker: int) -> Parcel:
-        parcel = self._parcels.get(worker)
-        if parcel is None:
-            parcel = self._parcels[worker] = Parcel()
-        return parcel
-
-    @property
-    def for_others(self) -> int:
-        """Tuples and tracking messages that wait to be sent to other workers."""
-        waiting = self.outbox.rows_there
-        for parcel in self._parcels.values():
-            waiting += parcel.weight
-        return waiting
-
-    def close_parcels(self, workers: Collection[int] | None = None) -> list[int]:
-        """Make everything for these workers (by default all) ready to be taken with `take_parcel`; for which of
-        them there is something."""
-        worker_of = self.plan.task_worker
-        wanted = None if workers is None else lambda target: worker_of[target] in workers
-        for batch in self.outbox.take_there(wanted):
-            self._pack(batch)
-        return [worker for worker, parcel in self._parcels.items() if parcel and (workers is None or worker in workers)]
-
-    def _pack(self, batch: Batch) -> None:
-        self._count(batch)
-        if not batch.bytes:
-            batch.weigh()
-        stalled = self._stalled.get(batch.target) if self._stalled else None
-        (self._parcel(self.plan.task_worker[batch.target]) if stalled is None else stalled).add(batch)
-
-    def take_parcel(self, worker: int) -> Parcel:
-        """Take the parcel for a worker, at most one frame of it. `has_parcel` says whether there is more."""
-        parcel = self._parcels[worker]
-        most_bytes = self.frame_bytes_of(parcel)
-        if parcel.bytes > most_bytes:
-            self._parcels[worker] = parcel.cut(most_bytes, self.outbox.edges.next)
-        else:
-            del self._parcels[worker]
-        self.pressure.leave(parcel.batches)
-        return parcel
-
-    def has_parcel(self, worker: int) -> bool:
-        """Return True if there is something for a worker that may be sent now."""
-        return bool(self._parcels.get(worker))
-
-    def put_back(self, worker: int, parcel: Parcel, size_bytes: int) -> None:
-        """A parcel that was taken has `size_bytes` when it is encoded, too many for a frame: take it again, in smaller
-        pieces."""
-        waiting = self._parcel(worker)
-        waiting.put_back(parcel.batches, size_bytes, parcel.rows)
-        for batch in parcel.batches:
-            self.pressure.waits(batch.target, batch.bytes)
-        waiting.add_tracking(parcel)
-
     def not_sent(self, worker: int, parcel: Parcel, error: BaseException) -> TaskCrashed | None:
         """A parcel with tuples that was taken cannot be encoded or sent. None: take it again, in halves, until the one
         is found that cannot. Else that one's trees have been failed, everything else waits to be taken, and its task
         has crashed of it."""
         if parcel.rows > 1:
-            # So large that it is cut, whichever of the two sizes a frame of the pieces may have.
-            self.put_back(worker, parcel, 2 * max(self.frame_bytes, self._long_frame_bytes))
+            self.outgoing.halve(worker, parcel)
             return None
-        self._parcel(worker).add_tracking(parcel)
+        self.outgoing.parcel(worker).add_tracking(parcel)
         [batch] = parcel.batches
         component = self.plan.task_component[batch.source]
         error = self._naming_field(batch, error)
@@ -390,40 +329,6 @@ class WorkerCore:
                 self.outbox.fail_roots((root,), failure)
         self.stats[task].errors += 1
         self._drop(batch)
-
-    @property
-    def frame_bytes(self) -> int:
-        """A parcel holds about so much, unless one tuple alone is bigger."""
-        return self.pressure.limit_bytes // FRAMES_PER_WINDOW
-
-    def frame_bytes_of(self, parcel: Parcel) -> int:
-        """`frame_bytes`, or more if the parcel's values travel beside the frame: it takes as long as writing one or two
-        MiB of them."""
-        if self._long_frame_bytes and parcel.is_of_buffers:
-            return self._long_frame_bytes
-        return self.frame_bytes
-
-    def measure_waiting(self) -> None:
-        """Measure the parcels that remain after a send."""
-        self.pressure.measure_waiting([*self._parcels.values(), *self._stalled.values()])
-
-    @property
-    def keeps_back(self) -> bool:
-        """True if parcels wait for tasks of other workers whose queues are full."""
-        return any(self._stalled.values())
-
-    def others_are_full(self, tasks: frozenset[int]) -> None:
-        """Keep batches for these tasks of other workers, whose queues are full, and for no others."""
-        if tasks == self.pressure.full_elsewhere:
-            return
-        newly, no_longer = self.pressure.others_are_full(tasks)
-        for task in newly:
-            parcel = self._parcels.get(self.plan.task_worker[task])
-            self._stalled[task] = Parcel() if parcel is None else parcel.take_for(task)
-        for task in no_longer:
-            parcel = self._parcel(self.plan.task_worker[task])
-            # First, because they may be measured already, and measured batches come first in a parcel.
-            parcel.add_first(self._stalled.pop(task))
 
     def receive(self, parcel: Parcel, done: Callable[[], None]) -> None:
         """Take in a parcel of another worker; `done` is called when all of it has been processed."""
@@ -486,15 +391,8 @@ class WorkerCore:
             if batch.loose:
                 self._count_untracked(batch)
             self._drop(batch)
-        parcel = self._parcels.pop(worker, None)
-        dropped = [] if parcel is None else [parcel]
-        for task in self._stalled:
-            if self.plan.task_worker[task] == worker:
-                dropped.append(self._stalled[task])
-                self._stalled[task] = Parcel()
-        for lost in (batch for each in dropped for batch in each.batches):
-            self.pressure.leave((lost,))
-            self._drop(lost)
+        for batch in self.outgoing.drop_for(worker):
+            self._drop(batch)
 
     def _drop(self, batch: Batch) -> None:
         self.dropped += len(batch.rows)
@@ -561,8 +459,7 @@ class WorkerCore:
     @property
     def backlog(self) -> int:
         """Tuples in this worker that wait to be executed or sent."""
-        stalled = sum(parcel.rows for parcel in self._stalled.values())
-        return self.for_others + stalled + sum(task.received - task.processed for task in self.bolt_tasks.values())
+        return self.outgoing.backlog + sum(task.received - task.processed for task in self.bolt_tasks.values())
 
     @property
     def quiet(self) -> bool:
@@ -571,8 +468,7 @@ class WorkerCore:
         return not (
             any(runner.busy for runner in self.blocking)
             or any(spout.busy for spout in self.spouts)
-            or self._handovers or self.outbox or self.tracking.has_to_tell
-            or any(map(bool, self._parcels.values())) or self.keeps_back
+            or self._handovers or self.outbox or self.tracking.has_to_tell or self.outgoing
             or any(task.in_queue for task in self.bolt_tasks.values())
         )
 

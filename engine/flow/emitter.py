@@ -14,26 +14,28 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from squall.engine.api.columns import Columns
+from squall.engine.api.context import TopologyContext
 from squall.engine.api.emit_checks import check_kind, check_width, checked_row, undeclared
-from squall.engine.api.plan import Plan
 from squall.engine.api.stream import Stream
 from squall.engine.api.topology import FIELDS, Subscription, Topology
 from squall.engine.errors import ComponentError
 from squall.engine.flow.anchoring import Anchoring, Owned
-from squall.engine.flow.batch import OpenBatch, OpenBatches, made, open_batches
+from squall.engine.flow.batch import OpenBatch, made, open_batches
 from squall.engine.flow.batch_groupings import Share, Spread, make_spread, named
 from squall.engine.flow.groupings import (
+    Choices,
     ChooseMany,
     ChooseOne,
+    Chooser,
     KeyHash,
     Keys,
     TextHash,
     Values,
+    custom_chooser,
     make_chooser,
     number_in,
 )
@@ -51,31 +53,35 @@ _LISTS = {list}
 BatchFor = ChooseOne[OpenBatch]
 Start = Callable[[OpenBatch, Any, Values], None]
 Report = Callable[[BaseException], None]
-Choosers = Callable[[OpenBatches], tuple[BatchFor | None, ChooseMany[OpenBatch] | None]]
-"""The function that chooses among the open batches of a route, for one target or any number."""
 
 
 class Route:
     """One subscription seen from one sending task: its target tasks, and the batch open to each."""
 
-    __slots__ = ("_make_spread", "_spread", "batches", "check", "divides", "many", "one", "subscription", "targets")
+    __slots__ = (
+        "_new_chooser", "_new_keys", "_shape", "_spread", "batches", "check", "divides", "many", "one", "subscription",
+        "targets",
+    )
 
     def __init__(
-        self, source: int, stream: str, subscription: Subscription, targets: Sequence[int], bits: dict[int, int],
-        choosers: Choosers, check: PickleCheck, spread: Callable[[], Spread],
-        open_batch: Callable[..., OpenBatch] = OpenBatch,
+        self, subscription: Subscription, shape: Stream, targets: Sequence[int],
+        new_batch: Callable[[int], OpenBatch], check: PickleCheck, new_chooser: Callable[[Keys[Any]], Chooser[Any]],
+        new_keys: Callable[[Choices[Any]], Keys[Any]],
     ) -> None:
-        """`spread` makes the function that spreads the rows of a batch."""
+        """`new_batch` makes the batch open to a task; `new_keys` and `new_chooser` choose among anything that is
+        numbered as the targets."""
         self.subscription = subscription
         self.divides = subscription.grouping == FIELDS
         """True if each row goes to exactly one task, but for those whose sender names the task."""
         self.targets = targets
-        self.batches = open_batches(
-            len(targets), lambda number: open_batch(source, stream, targets[number], bits, check)
-        )
-        self.one, self.many = choosers(self.batches)
+        self.batches = open_batches(len(targets), lambda number: new_batch(targets[number]))
+        self.one: BatchFor | None
+        self.many: ChooseMany[OpenBatch] | None
+        self.one, self.many = new_chooser(new_keys(self.batches))
         self.check = check
-        self._make_spread = spread
+        self._shape = shape
+        self._new_chooser = new_chooser
+        self._new_keys = new_keys
         self._spread: Spread | None = None
 
     def choose(self, values: Values, task: Any) -> Sequence[OpenBatch]:
@@ -90,7 +96,8 @@ class Route:
             return named(number_in(self.targets, task))
         if self._spread is None:
             # Few senders emit batches; keys remembered take memory.
-            self._spread = self._make_spread()
+            keys = self._new_keys(range(len(self.targets)))
+            self._spread = make_spread(self.subscription, self._shape, *self._new_chooser(keys), keys)
         return self._spread(rows)
 
     def leads_to(self, task: Any) -> bool:
@@ -235,14 +242,13 @@ class Emitter:
     """All output streams of one task."""
 
     def __init__(
-        self, component: str, task: int, worker: int, topology: Topology, plan: Plan, outbox: Outbox,
-        bits: dict[int, int], rng: random.Random, context: Any = None, debug: bool = False,
-        open_batch: Callable[..., OpenBatch] = OpenBatch, text_hash: TextHash = stable_hash,
+        self, topology: Topology, context: TopologyContext, outbox: Outbox, bits: dict[int, int], rng: random.Random,
+        open_batch: Callable[..., OpenBatch], debug: bool,
     ) -> None:
-        """`debug`: whether each value is pickled as a check; else only the first of each kind. `text_hash`: see
-        `Keys`."""
-        self.component = component
-        self.task = task
+        """`debug`: whether each value is pickled as a check; else only the first of each kind."""
+        self.component = component = context.component_id
+        self.task = task = context.task_id
+        plan, text_hash = context.plan, context.text_hash
         self.outbox = outbox
         self.streams: dict[str, StreamOut] = {}
         self.rounds: list[Rounds[Any]] = []
@@ -251,20 +257,23 @@ class Emitter:
             routes = []
             who = f"{component}[{task}] stream {name!r}"
             check = PickleCheck(who, shape.fields)
+            new_batch = partial(open_batch, task, name, bits=bits, check=check)
             for spec, subscription in topology.subscribers(component, name):
                 targets = plan.tasks_of(spec.id)
+                new_keys = partial(
+                    Keys, n_targets=len(targets), hash_of=KeyHash(who, subscription.fields), text_hash=text_hash
+                )
+                new_rng = partial(random.Random, rng.random())
+                new_chooser: Callable[[Keys[Any]], Chooser[Any]]
                 if subscription.custom is not None:
                     # A grouping keeps what it is prepared with, and one object may serve several senders and bolts.
                     grouping = copy.deepcopy(subscription.custom)
                     grouping.prepare(context, component, name, targets)
-                    subscription = replace(subscription, custom=grouping)
-                hash_of = KeyHash(who, subscription.fields)
-                choosers = partial(
-                    make_chooser, subscription, shape, task, targets, plan.tasks_of(spec.id, worker),
-                    partial(random.Random, rng.random()), hash_of=hash_of, text_hash=text_hash, note=self.rounds.append,
-                )
-                spread = partial(_spread_of, choosers, subscription, shape, len(targets), hash_of, text_hash)
-                routes.append(Route(task, name, subscription, targets, bits, choosers, check, spread, open_batch))
+                    new_chooser = partial(custom_chooser, grouping, task, targets)
+                else:
+                    near = plan.tasks_of(spec.id, plan.task_worker[task])
+                    new_chooser = partial(make_chooser, subscription, shape, targets, near, new_rng, self.rounds.append)
+                routes.append(Route(subscription, shape, targets, new_batch, check, new_chooser, new_keys))
             pickles = PickleCheck(who, shape.fields) if debug else None
             self.streams[name] = StreamOut(who, shape, routes, outbox, text_hash, pickles)
         self._routed = [route.batches for stream in self.streams.values() for route in stream.routes]
@@ -312,14 +321,6 @@ class Emitter:
     def emitted(self) -> int:
         """Emits so far, over all streams."""
         return sum(stream.emitted for stream in self.streams.values())
-
-
-def _spread_of(
-    choosers: Callable[[range], tuple[ChooseOne[int] | None, ChooseMany[int] | None]], subscription: Subscription,
-    shape: Stream, n_targets: int, hash_of: KeyHash, text_hash: TextHash,
-) -> Spread:
-    one, many = choosers(range(n_targets))
-    return make_spread(subscription, shape, one, many, Keys(range(n_targets), n_targets, hash_of, text_hash))
 
 
 def _tasks_of(rows: Columns, places: Places) -> list[list[int]]:

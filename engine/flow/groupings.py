@@ -25,7 +25,6 @@ from squall.engine.api.component import CustomGrouping
 from squall.engine.api.stream import Stream
 from squall.engine.api.topology import (
     ALL,
-    CUSTOM,
     FIELDS,
     GLOBAL,
     LOCAL_OR_SHUFFLE,
@@ -63,6 +62,8 @@ class Choices(Protocol[T_co]):
 
 ChooseOne = Callable[[Values], T]
 ChooseMany = Callable[[Values], Sequence[T]]
+Chooser = tuple[ChooseOne[T] | None, ChooseMany[T] | None]
+"""(one, None) or (None, many)."""
 TextHash = Callable[[str], int]
 """`stable_hash`; or `hash`, at a tenth of its cost, if all processes that route the stream were started with one
 PYTHONHASHSEED."""
@@ -195,21 +196,17 @@ def partial_key_chooser(shape: Stream, fields: tuple[str, ...], keys: Keys[T]) -
 def make_chooser(
     subscription: Subscription,
     shape: Stream,
-    source_task: int,
     targets: Sequence[int],
     local_targets: Sequence[int],
     new_rng: Callable[[], random.Random],
-    choices: Choices[T],
-    hash_of: Callable[[Any], int] = stable_hash,
-    text_hash: TextHash = stable_hash,
-    note: Callable[[Rounds[T]], None] = lambda rounds: None,
-) -> tuple[ChooseOne[T] | None, ChooseMany[T] | None]:
-    """Make the chooser of one subscription: (one, None) or (None, many). Direct grouping has neither. `targets`: its
-    tasks, sorted; `choices`: one for each of them. `hash_of` and `text_hash`: see `Keys`. `note` is told of rounds that
-    may be balanced."""
-    grouping, n_targets = subscription.grouping, len(targets)
+    note: Callable[[Rounds[T]], None],
+    keys: Keys[T],
+) -> Chooser[T]:
+    """Make the chooser of one subscription. Direct grouping has none. `targets`: its tasks, sorted; `keys`: of what is
+    chosen for each of them. `note` is told of rounds that may be balanced."""
+    grouping, choices, n_targets = subscription.grouping, keys.targets, keys.n_targets
     if grouping == FIELDS:
-        return fields_chooser(shape, subscription.fields, Keys(choices, n_targets, hash_of, text_hash)), None
+        return fields_chooser(shape, subscription.fields, keys), None
     if grouping in (SHUFFLE, LOCAL_OR_SHUFFLE):
         rounds = Rounds(targets, choices.__getitem__, new_rng)
         if grouping == LOCAL_OR_SHUFFLE and local_targets:
@@ -220,7 +217,7 @@ def make_chooser(
             note(rounds)
         return rounds.chooser(), None
     if grouping == PARTIAL_KEY:
-        return partial_key_chooser(shape, subscription.fields, Keys(choices, n_targets, hash_of, text_hash)), None
+        return partial_key_chooser(shape, subscription.fields, keys), None
     if grouping == GLOBAL:
         return (lambda values: choices[0]), None
     if grouping == NONE:
@@ -228,8 +225,6 @@ def make_chooser(
         return (lambda values: choices[int(draw() * n_targets)]), None
     if grouping == ALL:
         return None, _all_chooser(choices, n_targets)
-    if grouping == CUSTOM and subscription.custom is not None:
-        return None, _custom_chooser(subscription.custom, source_task, targets, choices)
     return None, None
 
 
@@ -252,9 +247,12 @@ def _all_chooser(choices: Choices[T], n_targets: int) -> ChooseMany[T]:
     return choose
 
 
-def _custom_chooser(
-    grouping: CustomGrouping, source_task: int, targets: Sequence[int], choices: Choices[T]
-) -> ChooseMany[T]:
+def custom_chooser(
+    grouping: CustomGrouping, source_task: int, targets: Sequence[int], keys: Keys[T]
+) -> Chooser[T]:
+    """Make the chooser that asks a user's grouping."""
+    choices = keys.targets
+
     def choose(values: Values) -> list[T]:
         chosen = grouping.choose_tasks(source_task, values)
         try:
@@ -264,4 +262,4 @@ def _custom_chooser(
                 f"{type(grouping).__name__}.choose_tasks returned {repr_of(chosen)}; allowed: a list of {list(targets)}"
             ) from None
 
-    return choose
+    return None, choose

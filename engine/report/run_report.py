@@ -213,10 +213,10 @@ class RunReport(Figures):
 
 def build_report(
     topology: str, readings: Iterable[TaskReading], duration_secs: float, restarts: list[Restart], drained: bool,
-    failures: Mapping[str, ComponentFailures] | None = None, links: Mapping[str, int] | None = None,
-    metrics: Iterable[MetricReading] = (), idle: bool = False, close_errors: Sequence[str] = (),
+    metrics: Iterable[MetricReading] = (), idle: bool = False,
 ) -> RunReport:
-    """Sum up task readings. `idle`: nothing was under way in or between workers when they were made."""
+    """Sum up task readings, which know nothing of failures' texts, links and errors at the end: who does adds them.
+    `idle`: nothing was under way in or between workers when they were made."""
     readings = list(readings)
     spouts = [reading for reading in readings if reading.kind == "spout"]
 
@@ -248,13 +248,10 @@ def build_report(
         untracked=_untracked(readings, idle),
         latency_ms=latency_of(merge(reading.histogram for reading in spouts)),
         restarts=restarts,
-        close_errors=list(close_errors),
         components=components,
         workers=workers,
         metrics=own,
         drained=drained,
-        failures=failures or {},
-        links=links or {},
         late=_counted(own, "late tuples"),
         late_dropped=_counted(own, "dropped late tuples"),
         ahead=_counted(own, "ahead tuples"),

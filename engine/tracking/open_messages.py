@@ -16,6 +16,7 @@ Thread: the worker's loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from squall.engine.api.failure import FAILED as REFUSED
@@ -58,28 +59,41 @@ class Answers:
         return bool(self.acked or self.failed or self.dead)
 
 
+@dataclass
+class Ports:
+    """The outside of a task's open messages: its clock, its acker, the ledger, the operator."""
+
+    now_ns: Callable[[], int]
+    init: Init
+    forget: Callable[[int], int]
+    """root -> mask of the workers that hold a part of the tree, -1 if unknown here; gives the tree up."""
+    give_up: Callable[[Any, Any, Failure], None]
+    """Called with (message id, values, failure) of each new dead letter."""
+    note: Callable[[Sequence[Any], Failure], None] = lambda message_ids, failure: None
+    """Called with (message ids, failure) of each failure."""
+    init_block: InitBlock | None = None
+    """Tells the acker of a new block; None: trees must not be entered in blocks."""
+    tell_stop: Callable[[str], None] = print
+    """Called when this spout task finds a fault of the set-up: no spout of the topology may emit any more."""
+    permit: TrialPermit = field(default_factory=TrialPermit)
+    journal: Journal | None = None
+
+
 class OpenMessages:
     """Enters the trees of a spout task, and collects their answers for the spout."""
 
     __slots__ = (
-        "_account", "_acked", "_init", "_journal", "_letting_out", "_stats", "_task", "answer_untracked",
-        "answers", "attempts", "emitted_again", "fate", "forget", "give_up", "init_block", "may_emit_more", "note",
-        "now_ns", "permit", "replays", "stopped", "table", "tell_stop", "trees",
+        "_account", "_acked", "_init", "_letting_out", "_stats", "_task", "answer_untracked", "answers", "attempts",
+        "emitted_again", "fate", "may_emit_more", "now_ns", "ports", "replays", "stopped", "table", "trees",
     )
 
-    def __init__(
-        self, task: int, now_ns: Callable[[], int], timeout_ns: int, stats: SpoutStats, init: Init,
-        forget: Callable[[int], int], give_up: Callable[[Any, Any, Failure], None],
-        fate: Fate | None = None, permit: TrialPermit | None = None, journal: Journal | None = None,
-        note: Callable[[Sequence[Any], Failure], None] = lambda message_ids, failure: None,
-    ) -> None:
+    def __init__(self, task: int, stats: SpoutStats, timeout_ns: int, fate: Fate, ports: Ports) -> None:
         self._task = task
         self.answers = Answers()
         self.answer_untracked: Callable[[Any], None] = self._collect_untracked
         """Acks a message that is emitted without ackers. It is not counted."""
-        self.init_block: InitBlock | None = None
-        """Tells the acker of a new block; None: trees must not be entered in blocks."""
-        self.now_ns = now_ns
+        self.ports = ports
+        self.now_ns = ports.now_ns
         self._stats = stats
         self._account = stats.account
         self._acked = stats.account[ACKED]
@@ -90,24 +104,14 @@ class OpenMessages:
         """Attempts beyond the first of their messages."""
         self._letting_out = False
         """True while a held message goes out, which was counted when the spout emitted it."""
-        self._init = init
-        self.forget = forget
-        """root -> mask of the workers that hold a part of the tree, -1 if unknown here; gives the tree up."""
-        self.give_up = give_up
-        """Called with (message id, values, failure) of each new dead letter."""
-        self.fate = Fate() if fate is None else fate
-        self.attempts = self.fate.attempts
+        self._init = ports.init
+        self.fate = fate
+        self.attempts = fate.attempts
         self.attempts.owe(unanswered(dict(zip(ACCOUNT_COLUMNS, stats.account, strict=True))))
-        self.permit = TrialPermit() if permit is None else permit
-        self._journal = journal
         self.may_emit_more = False
         """True if the spout may have had more in the last turn."""
         self.stopped = False
         """True if the run has stopped at a fault of the set-up (`engine.tracking.doubt`)."""
-        self.tell_stop: Callable[[str], None] = print
-        """Called when this spout task finds such a fault: no spout of the topology may emit any more."""
-        self.note = note
-        """Called with (message ids, failure) of each failure."""
         self.table = PendingTable(timeout_ns)
         self.trees = self.table.trees
         """The table's dictionary itself."""
@@ -139,7 +143,7 @@ class OpenMessages:
     @property
     def add_block(self) -> AddBlock | None:
         """Enters the trees of a block, as `add` does that of one emit. None unless their acker is in this worker."""
-        return None if self.init_block is None else self._add_block
+        return None if self.ports.init_block is None else self._add_block
 
     def _add_block(
         self, block: Block, ids: Sequence[Any], rows: Sequence[Any], stream: str, xors: int, masks: dict[int, Flags],
@@ -149,8 +153,8 @@ class OpenMessages:
         self.table.blocks.add(opened)
         if self.attempts.alert:
             self.replays += self.attempts.emitted_block(block.base, opened.keys)
-        if self.init_block is not None:
-            self.init_block(block, xors, self._task, masks)
+        if self.ports.init_block is not None:
+            self.ports.init_block(block, xors, self._task, masks)
 
     def hold(self, message_id: Any, values: Any) -> None:
         """Hold a message that the spout emitted and that must not go out at once (`Attempts.held_back`)."""
@@ -168,7 +172,7 @@ class OpenMessages:
             return
         self.replays += self.attempts.again([key])
         failure = self.attempts.failed(key, failure)
-        self.note((message_id,), failure)
+        self.ports.note((message_id,), failure)
         self._bury(message_id, values, failure, None)
 
     def give_back(self, letter: Letter) -> None:
@@ -236,7 +240,7 @@ class OpenMessages:
     def _failed(self, root: int, message_id: Any, values: Any, failure: Failure) -> None:
         key = key_of(message_id, values)
         failure, letter = self.fate.failed(root, key, failure)
-        self.note((message_id,), failure)
+        self.ports.note((message_id,), failure)
         self.attempts.doubt.count_acks()
         if self.attempts.condemned(key):
             if self.attempts.doubt.causes:
@@ -256,7 +260,7 @@ class OpenMessages:
 
     def _bury(self, message_id: Any, values: Any, failure: Failure, letter: Letter | None) -> None:
         """Bury a message over the limit."""
-        self.give_up(message_id, values, failure)
+        self.ports.give_up(message_id, values, failure)
         self._account[DEAD_LETTERS] += 1
         # Only now the ledger has it. A worker killed in between tries the message once more, and buries it again.
         key = key_of(message_id, values)
@@ -292,7 +296,7 @@ class OpenMessages:
             return
         self.attempts.answered_block(base, members)
         ids = self.table.blocks.take(opened, members)
-        self.note(ids, told)
+        self.ports.note(ids, told)
         self._account[FAILED] += len(ids)
         self.answers.failed += [(message_id, told) for message_id in ids]
 
@@ -305,12 +309,12 @@ class OpenMessages:
             return
         self._account[FAILED] += 1
         failure, _ = self.fate.failed(root, key_of(tree[0], tree[3]), failure)
-        self.note((tree[0],), failure)
+        self.ports.note((tree[0],), failure)
 
     def charge_late(self, root: int, failure: Failure) -> None:
         """Charge an error that has ended a worker to the message of this tree, which may have timed out."""
         if (counted := self.fate.ended_late(root, failure)) is not None:
-            self.note((counted[0],), counted[1])
+            self.ports.note((counted[0],), counted[1])
 
     def acker_died(self, is_its: Callable[[int], bool], failure: Failure | None = None) -> None:
         """Fail every tree whose acker is gone; `is_its(root)` says which."""
@@ -341,7 +345,7 @@ class OpenMessages:
             self._stats.timed_out += 1
             tree = self.table.pop(root)
             if tree is not None:
-                self.fate.timed_out(root, tree[0], key_of(tree[0], tree[3]), self.forget(root), now)
+                self.fate.timed_out(root, tree[0], key_of(tree[0], tree[3]), self.ports.forget(root), now)
                 self._failed(root, tree[0], tree[3], Failure(TIMEOUT))
         return len(overdue)
 
@@ -350,7 +354,7 @@ class OpenMessages:
         fate, attempts, group, moved, began = self.fate, self.attempts, dict[int, Hashable](), False, False
         doubtful: list[Held] = []
         fate.take_up(self.now_ns())
-        fate.end_trial(self.permit, self._task)
+        fate.end_trial(self.ports.permit, self._task)
         if fate.held:
             attempts.doubt.count_acks(self.now_ns())
         while fate.held and len(doubtful) < _DOUBTFUL:
@@ -363,7 +367,7 @@ class OpenMessages:
             if is_suspect:
                 if not fate.may_try(key, group):
                     break
-                began = began or self.permit.begin(self._task)
+                began = began or self.ports.permit.begin(self._task)
                 if not began:
                     break
             fate.held.popleft()
@@ -379,7 +383,7 @@ class OpenMessages:
         if group:
             attempts.begin_trial(group)
         elif not attempts.group and not fate.held:
-            self.permit.end(self._task)
+            self.ports.permit.end(self._task)
         return moved
 
     def _is_in_doubt(self, key: Hashable) -> bool:
@@ -407,7 +411,7 @@ class OpenMessages:
             key, cause = next(reversed(doubt.causes.items()))
             last, count = self.attempts.last_failure(key), list(doubt.causes.values()).count(cause)
             least = "at least " if count == MOST else ""
-            self.tell_stop(
+            self.ports.tell_stop(
                 f"{last.component} raised {last.error} {last.where}; {least}{plural(count, 'message')} failed like that"
                 " and hardly any other got through, so the spouts have been stopped and none of these was given up; "
                 "mend it, or set fail_fast=False"
@@ -449,15 +453,15 @@ class OpenMessages:
 
     def resume(self, worker: str) -> None:
         """Take over the counts of the task's earlier incarnation, before anything is emitted."""
-        if self._journal is not None:
-            everything = self.attempts.resume(self._journal.load(), worker)
-            self._journal.append(everything, lambda: everything)
+        if self.ports.journal is not None:
+            everything = self.attempts.resume(self.ports.journal.load(), worker)
+            self.ports.journal.append(everything, lambda: everything)
 
     def write_journal(self) -> None:
         """Write down the changes since the last time, before emits can do harm. Once a turn."""
         changes = self.attempts.take_changes()
-        if changes is not None and self._journal is not None:
-            self._journal.append(changes, self._everything)
+        if changes is not None and self.ports.journal is not None:
+            self.ports.journal.append(changes, self._everything)
 
     def _everything(self) -> Changes:
         return self.attempts.snapshot(self.trees, self.table.blocks.blocks())
@@ -465,5 +469,5 @@ class OpenMessages:
     def end(self) -> None:
         """End the journal of an incarnation that ends in order, or by an error that has been charged to its message."""
         self.write_journal()
-        if self._journal is not None:
-            self._journal.end()
+        if self.ports.journal is not None:
+            self.ports.journal.end()

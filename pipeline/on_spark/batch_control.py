@@ -172,10 +172,10 @@ def report_of(control: Control, name: str) -> RunReport:
         MetricReading(component, task, kind, metric, memoryview(data))
         for report in reports for component, task, kind, metric, data in report.metrics
     ]
-    return build_report(
-        name, readings, control.clock_ns / 1e9, list(control.restarts), control.finished, merge_failures(failures),
-        metrics=metrics, idle=True, close_errors=control.close_errors,
+    report = build_report(
+        name, readings, control.clock_ns / 1e9, list(control.restarts), control.finished, metrics, idle=True
     )
+    return replace(report, failures=merge_failures(failures), close_errors=list(control.close_errors))
 
 
 def letters_of(reports: Iterable[WorkerReport]) -> list[dict[str, Any]]:

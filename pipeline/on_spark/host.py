@@ -40,13 +40,13 @@ from squall.engine.foreign.stable_hash import stable_hash
 from squall.engine.foreign.text import text_of_error, where_of
 from squall.engine.report.account import ABANDONED, ACCOUNT_COLUMNS
 from squall.engine.report.failure_log import FailureLog, Failures
-from squall.engine.report.metrics import TASK_COUNTERS
+from squall.engine.report.metrics import TASK_COUNTERS, SpoutStats
 from squall.engine.report.run_report import TaskReading
 from squall.engine.state.records.identified import IdentifiedSpout
 from squall.engine.state.sink_task import GatheringTask
 from squall.engine.tracking.acker import Acker
 from squall.engine.tracking.fate import Fate
-from squall.engine.tracking.open_messages import OpenMessages
+from squall.engine.tracking.open_messages import OpenMessages, Ports
 from squall.engine.tracking.peers import Peers
 from squall.pipeline.on_spark.layout import Layout
 from squall.pipeline.on_spark.lives import Life, Settled
@@ -292,14 +292,17 @@ class Host:
         fate, acker, trees = pickle.loads(self._state.tracking)
         return fate, acker, trees
 
-    def _open_messages(self, task: int, _: object, *others: Any, fate: Fate, **named: Any) -> OpenMessages:
+    def _open_messages(
+        self, task: int, stats: SpoutStats, timeout_ns: int, fate: Fate, ports: Ports
+    ) -> OpenMessages:
         """As the product's, with the fate of the messages before. Answers come between batches only, so the clock of
         messages stands still in a batch, and a message's time begins when its own batch has ended: a batch may take
         longer than the timeout."""
+        ports.now_ns = lambda: self.turn.clock_ns
         if self._fate is not None:
             self._fate.attempts.forgot = fate.attempts.forgot
             fate = self._fate
-        self._pending = made = OneByOne(task, lambda: self.turn.clock_ns, *others, fate=fate, **named)
+        self._pending = made = OneByOne(task, stats, timeout_ns, fate, ports)
         made.trees.update(self._trees)
         for root in self._state.fresh if self._state is not None else ():
             made.reset(root)
@@ -400,14 +403,14 @@ class Host:
         return [str(crash) for crash in close_tasks(self.core)]
 
     def _flush(self) -> Iterator[Output]:
-        core = self.core
-        for worker in core.close_parcels():
-            while core.has_parcel(worker):
-                parcel = core.take_parcel(worker)
+        outgoing = self.core.outgoing
+        for worker in outgoing.close():
+            while outgoing.has(worker):
+                parcel = outgoing.take(worker)
                 try:
                     data = pickle.dumps(parcel, 5)
                 except BaseException as error:  # of users' values
-                    if (crash := core.not_sent(worker, parcel, error)) is not None:
+                    if (crash := self.core.not_sent(worker, parcel, error)) is not None:
                         self._raised_in_call.append(str(crash))
                     continue
                 yield worker, data

@@ -15,6 +15,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from squall.engine.api.user_metrics import MetricReading
@@ -200,10 +201,12 @@ class Job:
         readings, idle = ([], False) if view is None else view.readings_and_idle()
         self.readings_reported = readings
         restarts = [restart_of(death, _working_after(death, view), self.started) for death in deaths]
-        return build_report(
-            self.name, readings, until - self.started, restarts, drained or self.is_drained(),
-            self._failures(), self._links(), self._metrics(), drained or self._idle or idle,
-            self._close_errors(),
+        report = build_report(
+            self.name, readings, until - self.started, restarts, drained or self.is_drained(), self._metrics(),
+            drained or self._idle or idle,
+        )
+        return replace(
+            report, failures=self._failures(), links=self._links(), close_errors=self._close_errors()
         )
 
     def __repr__(self) -> str:

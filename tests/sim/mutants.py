@@ -6,7 +6,7 @@ has none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -231,10 +231,8 @@ class ImpatientTable(OpenMessages):
 
     __slots__ = ()
 
-    def __init__(
-        self, task: int, now_ns: Callable[[], int], timeout_ns: int, *others: Any, **named: Any
-    ) -> None:
-        super().__init__(task, now_ns, timeout_ns // 2, *others, **named)
+    def __init__(self, task: int, stats: Any, timeout_ns: int, *others: Any) -> None:
+        super().__init__(task, stats, timeout_ns // 2, *others)
 
 
 class RepeatingTable(OpenMessages):

@@ -6,6 +6,7 @@ connecting, credit, word of what was lost. `tests.sim.cores` runs the real ones.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ from squall.engine.core.spout_executor import SpoutExecutor, SpoutTask
 from squall.engine.flow.batch import Batch, OpenBatch
 from squall.engine.flow.ids import ACKER_BITS, EdgeIds
 from squall.engine.flow.parcel import Parcel
+from squall.engine.tracking.fate import Fate
+from squall.engine.tracking.open_messages import Ports
 from tests.sim.parts import IDS, IDS_PER_INCARNATION, MESSAGE_TIMEOUT_NS, STATS, WINDOW_BYTES
 from tests.sim.shapes import FAILS_FIRST, FORGETS_FIRST, JOIN, RESETS, SELF_ANCHOR, BoltSpec
 
@@ -64,7 +67,7 @@ class Node:
         self.senders: dict[int, tuple[LinkSender, int]] = {}
         self.receivers: dict[int, LinkReceiver] = {}
         self.to_confirm: dict[int, int] = {}
-        self.parcels: dict[int, Parcel] = {}
+        self.parcels = defaultdict[int, Parcel](Parcel)
         self.inbox: list[Batch] = []
         self.kept: list[tuple[BoltSpec, int, Run, tuple[int, ...]]] = []
         self.opens: dict[int, OpenBatch] = {}
@@ -89,20 +92,16 @@ class Node:
             acker = min(self.ackers) if self.ackers else incarnation % n_ackers
             start = (incarnation << 10) + 1 if parts.root_per_attempt else 1
             self.roots = Roots(start << ACKER_BITS | acker, 1 << ACKER_BITS)
-            # By position but for what no schedule uses: the table is handed everything it needs to act.
             self.pending = parts.core.pending(
-                shape.spout_task, world.now, MESSAGE_TIMEOUT_NS, STATS, self.init_tree,
-                self.tracking.forget_tree, world.give_up, note=world.note,
+                shape.spout_task, STATS, MESSAGE_TIMEOUT_NS, Fate(),
+                Ports(world.now, self.init_tree, self.tracking.forget_tree, world.give_up, world.note),
             )
             task = SpoutTask("spout", shape.spout_task, world.spout, None, self.pending, STATS, None)
             spout_tasks[shape.spout_task] = (SpoutExecutor([task]), task)
         self.follow()
 
     def parcel(self, worker: int) -> Parcel:
-        found = self.parcels.get(worker)
-        if found is None:
-            found = self.parcels[worker] = Parcel()
-        return found
+        return self.parcels[worker]
 
     def init_tree(self, root: int, xor: int, spout_task: int, mask: int) -> None:
         self.last_init = (root, xor, spout_task, mask)

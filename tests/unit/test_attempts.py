@@ -36,7 +36,7 @@ from squall.engine.state.task_store import TaskStore
 from squall.engine.tracking.attempts import Attempts, Changes, Limits, Remembered, Tries
 from squall.engine.tracking.doubt import Doubt
 from squall.engine.tracking.fate import Fate
-from squall.engine.tracking.open_messages import OpenMessages
+from squall.engine.tracking.open_messages import OpenMessages, Ports
 from squall.scheduler.records.attempt_journal import AttemptJournal
 from tests.unit import full_disk
 
@@ -395,8 +395,8 @@ def test_an_id_that_cannot_be_pickled_is_told_once_and_costs_the_others_nothing(
 def resumed(limits: Limits, files: Files) -> OpenMessages:
     """A spout task of a new incarnation."""
     messages = OpenMessages(
-        7, lambda: 0, 10**18, SpoutStats(), lambda *init: None, lambda root: 0, lambda *letter: None,
-        Fate(limits), journal=files.journal(),
+        7, SpoutStats(), 10**18, Fate(limits),
+        Ports(lambda: 0, lambda *init: None, lambda root: 0, lambda *letter: None, journal=files.journal()),
     )
     messages.resume("")
     return messages

@@ -312,7 +312,7 @@ def is_fast(case: Case) -> bool:
         collector: Any = spout.collector
     else:
         [executor] = [bolt for bolt in core.bolts if bolt.tasks[0].component == "bolt"]
-        [collector] = executor.collectors.values()
+        collector = executor.tasks[0].collector
     own = vars(collector).keys() & {"emit", "emit_direct"}
     assert own <= {"emit"}
     return bool(own)

@@ -20,7 +20,7 @@ from squall.engine.foreign.identity import are_keys, key_of
 from squall.engine.report.metrics import SpoutStats
 from squall.engine.tracking.attempts import Changes, Limits
 from squall.engine.tracking.fate import Fate
-from squall.engine.tracking.open_messages import OpenMessages
+from squall.engine.tracking.open_messages import OpenMessages, Ports
 from squall.scheduler.records.attempt_journal import AttemptJournal
 from tests.unit.batch_rig import BatchFeeder, DoesBatch, nothing
 from tests.unit.rig import Rig, chain
@@ -63,12 +63,12 @@ class Lives:
         self.stats = SpoutStats()
         self.journal = AttemptJournal(self.file, "t-1", self.complaints.append)
         self.messages = OpenMessages(
-            7, lambda: self.now_ns, 10**18, self.stats, lambda *init: None, lambda root: 0,
-            lambda *letter: self.given_up.append(letter), Fate(self.limits), journal=self.journal,
-            note=lambda ids, failure: self.noted.extend((repr(each), failure) for each in ids),
+            7, self.stats, 10**18, Fate(self.limits), Ports(
+                lambda: self.now_ns, lambda *init: None, lambda root: 0, lambda *letter: self.given_up.append(letter),
+                lambda ids, failure: self.noted.extend((repr(each), failure) for each in ids),
+                (lambda *block: None) if self.in_blocks else None, journal=self.journal,
+            ),
         )
-        if self.in_blocks:
-            self.messages.init_block = lambda *block: None
         self.messages.resume("node-1:6700")
         if before is not None:
             before.end()  # what it says now is in no file any more

@@ -19,7 +19,7 @@ from squall.engine.flow.spout_collector import Routed
 from squall.engine.report.metrics import SpoutStats, bucket_of
 from squall.engine.tracking.attempts import Limits, Remembered
 from squall.engine.tracking.fate import Fate, Letter, TrialPermit
-from squall.engine.tracking.open_messages import OpenMessages
+from squall.engine.tracking.open_messages import OpenMessages, Ports
 from tests.sim.invariants import BURIED_INNOCENT, InvariantBrokenError
 from tests.unit.lab import Kept
 from tests.unit.rig import STREAMS, Feeder
@@ -102,8 +102,8 @@ class Watched(TrialPermit):
 def hung(**settings: Any) -> tuple[Lab, Watched]:
     """1 and 2 are suspects; 1 was on trial alone and has timed out in a worker that has not been heard of since."""
     lab, permit = Lab(message_timeout_secs=10, **settings), Watched()
-    lab.table.permit = permit
-    lab.table.forget = lambda root: 2
+    lab.table.ports.permit = permit
+    lab.table.ports.forget = lambda root: 2
     lab.emit(1, 2)
     for _ in range(3):
         lab.die()
@@ -177,8 +177,9 @@ class Task(Spout):
     def __init__(self, world: World, number: int, limits: Limits) -> None:
         self.world, self.limits, self.number, self.stats = world, limits, number, SpoutStats()
         self.messages = OpenMessages(
-            number, lambda: world.now_ns, 10 * NS_PER_SEC, self.stats, lambda *init: None,
-            lambda root: self.masks[root], self.bury, Fate(limits), world.permit,
+            number, self.stats, 10 * NS_PER_SEC, Fate(limits), Ports(
+                lambda: world.now_ns, lambda *init: None, lambda root: self.masks[root], self.bury, permit=world.permit
+            ),
         )
         self.inside = SpoutTask("spout", number, self, Mock(), self.messages, self.stats, None)
         self.masks: dict[int, int] = {}
@@ -392,9 +393,10 @@ class Table(OpenMessages):
         self.forgotten: list[int] = []
         self.buried: list[Any] = []
         super().__init__(
-            7, self.clock.now_ns, TIMEOUT_SECS * NS_PER_SEC, self.stats,
-            lambda *init: None, self.forgotten.append, lambda *letter: self.buried.append(letter[1]),
-            Fate(Limits()),
+            7, self.stats, TIMEOUT_SECS * NS_PER_SEC, Fate(), Ports(
+                self.clock.now_ns, lambda *init: None, self.forgotten.append,
+                lambda *letter: self.buried.append(letter[1]),
+            ),
         )
         self.tell = SpoutTask("spout", 7, self.spout, Mock(), self, self.stats, None).tell
 

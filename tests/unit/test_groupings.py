@@ -18,7 +18,7 @@ from squall import ComponentError, CustomGrouping, Stream, TopologyBuilder
 from squall.engine.api.columns import Columns
 from squall.engine.api.topology import FIELDS, Subscription
 from squall.engine.flow.batch_groupings import make_spread
-from squall.engine.flow.groupings import Keys, TextHash, fields_chooser, make_chooser
+from squall.engine.flow.groupings import Keys, TextHash, custom_chooser, fields_chooser, make_chooser
 from squall.engine.flow.shuffle_rounds import HORIZON_NS, TOLERANCE_NS, Rounds, shares_of
 from squall.engine.foreign.stable_hash import stable_hash
 from tests.unit.rig import Does, Feeder, Rig, acks, work
@@ -32,9 +32,8 @@ def choices(
 ) -> list[tuple[int, ...]]:
     """The tasks each tuple goes to."""
     subscription = Subscription("spout", "default", grouping, fields)
-    one, many = make_chooser(
-        subscription, SHAPE, 1, targets, local, partial(random.Random, seed), range(len(targets))
-    )
+    keys, new_rng = Keys(range(len(targets)), len(targets)), partial(random.Random, seed)
+    one, many = make_chooser(subscription, SHAPE, targets, local, new_rng, [].append, keys)
     if one is not None:
         return [(targets[one(values)],) for values in tuples]
     assert many is not None
@@ -120,8 +119,7 @@ class Chooses(CustomGrouping):
 
 @pytest.mark.parametrize("chosen", [[99], None, 7, ["x"], [[1]]])
 def test_a_custom_grouping_that_chooses_nonsense_is_named(chosen: Any) -> None:
-    subscription = Subscription("spout", "default", "custom", (), Chooses(chosen))
-    _, many = make_chooser(subscription, SHAPE, 1, [7, 8], [], random.Random(1), range(2))
+    _, many = custom_chooser(Chooses(chosen), 1, [7, 8], Keys(range(2), 2))
     assert many is not None
     with pytest.raises(ComponentError, match=r"Chooses\.choose_tasks returned .*; allowed: a list of \[7, 8\]"):
         many(("k", 1))

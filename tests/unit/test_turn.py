@@ -148,7 +148,7 @@ def test_a_parcel_that_is_bigger_than_it_looked_is_cut_until_it_fits() -> None:
     rows = []
 
     def send(one: One, parcel: Parcel, most_bytes: int) -> int:
-        size = parcel.rows * one.core.frame_bytes
+        size = parcel.rows * one.core.outgoing.frame_bytes
         if size > most_bytes:
             return size
         rows.append(parcel.rows)

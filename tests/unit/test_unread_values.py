@@ -189,39 +189,40 @@ def to_sink(spout: Feeder) -> TopologyBuilder:
     return wired(spout=(spout, 1), sink=(Does(acks), 1, "shuffle spout/out"))
 
 
-def things() -> tuple[Rig, Callable[[Any, Any], Batch]]:
-    """A rig, and what makes a batch with one tuple of `spout`, of which the second field is `thing`."""
+def things() -> tuple[Any, Callable[[Any, Any], Batch]]:
+    """A worker core, and what makes a batch with one tuple of `spout`, of which the second field is `thing`."""
     rig = Rig(to_sink(Feeder({"out": ("id", "thing")})))
     (source,), (target,) = rig.plan.tasks_of("spout"), rig.plan.tasks_of("sink")
-    return rig, lambda number, thing: Batch.untracked(source, "out", target, (number, thing))
+    return rig.core, lambda number, thing: Batch.untracked(source, "out", target, (number, thing))
 
 
 @pytest.mark.parametrize("error", [ComponentError("frame of 5 bytes; max_frame_bytes allows 4"), MemoryError("none")])
 def test_what_is_no_values_fault_stays_as_it_was(error: BaseException) -> None:
-    rig, batch_of = things()
+    core, batch_of = things()
     parcel = Parcel()
     parcel.add(batch_of(1, "plain"))
-    assert str(error) in str(rig.core.not_sent(0, parcel, error))
+    assert str(error) in str(core.not_sent(0, parcel, error))
 
 
 @pytest.mark.parametrize("size", [100, 1 << 20, 3 << 20])
 @pytest.mark.parametrize("bad", [0, 1, 6])
 def test_among_others_of_any_size_it_is_found(size: int, bad: int) -> None:
-    rig, batch_of = things()
+    core, batch_of = things()
     waiting = Parcel()
     for number in range(7):
         waiting.add(batch_of(bytes(size), (lambda: 1) if number == bad else number))
-    rig.core.put_back(0, waiting, 7 * size)
+    outgoing = core.outgoing
+    outgoing.put_back(0, waiting, 7 * size)
     sent: list[Any] = []
     crashes: list[str] = []
     for _ in range(100):
-        if not rig.core.has_parcel(0):
+        if not outgoing.has(0):
             break
-        parcel = rig.core.take_parcel(0)
+        parcel = outgoing.take(0)
         try:
             encode(parcel)
         except ComponentError as error:
-            found = rig.core.not_sent(0, parcel, error)
+            found = core.not_sent(0, parcel, error)
             crashes += [] if found is None else [str(found)]
         else:
             sent += [row[1] for batch in parcel.batches for row in batch.rows]
