@@ -15,8 +15,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 LIMITS = {
-    "engine": (148_600, 127), "ipc": (24_900, 20), "scheduler": (97_100, 93), "pipeline": (50_800, 46),
-    "connect": (31_300, 26), "ui": (45_500, 45), "squall": (63_500, 68), "tests": (421_200, 391),
+    "engine": (148_900, 126), "ipc": (24_500, 20), "scheduler": (95_400, 93), "pipeline": (50_800, 46),
+    "connect": (31_400, 26), "ui": (44_900, 45), "squall": (61_800, 65), "tests": (423_800, 388),
 }
 """The most tokens and files of each folder."""
 _CODE = {tokenize.NAME, tokenize.NUMBER, tokenize.OP, tokenize.STRING}
