@@ -166,11 +166,14 @@ class Outgoing:
         self._stalled: dict[int, Parcel] = {}
         """Parcels for tasks of other workers whose queues are full, by task: they wait beside the others."""
         window_bytes = config.link_window_bytes
-        self.frame_bytes = window_bytes // FRAMES_PER_WINDOW
-        """A parcel holds about so much, unless one tuple alone is bigger."""
         # Two in a window, so that one is read while the next is written.
         self._long_frame_bytes = window_bytes // 2 if config.arena_bytes >= window_bytes else 0
         """Size of a frame with long values; 0 if there is little or no memory for them beside it."""
+
+    @property
+    def frame_bytes(self) -> int:
+        """A parcel holds about so much, unless one tuple alone is bigger."""
+        return self._pressure.limit_bytes // FRAMES_PER_WINDOW
 
     def frame_bytes_of(self, parcel: Parcel) -> int:
         """`frame_bytes`, or more if the parcel's values travel beside the frame: it takes as long as writing one or two

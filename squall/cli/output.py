@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
 from squall.engine.foreign.text import plain
-from squall.engine.report.document import strict_json
 from squall.ipc.private import naming
 
 if TYPE_CHECKING:
@@ -50,6 +49,9 @@ TAB = "\t"
 
 def say_json(document: Any, *, out: TextIO | None = None) -> None:
     """Print a document on stdout (or `out`), complete and in ASCII: JSON itself escapes its texts."""
+    # Imported here: msgspec, which describes documents, takes as long as all else of `squall --help`.
+    from squall.engine.report.document import strict_json
+
     # JSON leaves this one control character unescaped.
     text = strict_json(document).replace("\x7f", "\\u007f")
     out = out or sys.stdout

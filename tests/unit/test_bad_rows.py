@@ -22,7 +22,7 @@ from squall import (
     Tuple,
     spout,
 )
-from squall.cli.run import run_command
+from squall.cli.running.run import run_command
 from squall.engine.state.reading import read_component
 from squall.testing import SimulatedCluster
 from tests.unit.test_windows import Shows
