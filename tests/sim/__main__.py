@@ -38,17 +38,13 @@ def _arguments() -> argparse.Namespace:
 
 def _jobs(first: int) -> Iterator[partial[Outcome]]:
     for shape, faults in jobs.SEARCHES:
-        yield partial(jobs.timed, jobs.search, shape, faults)
+        yield partial(jobs.search, shape, faults)
     for kind, (cases, chunk) in CASES.items():
         for begin in range(0, cases, chunk):
-            yield partial(jobs.timed, jobs.random_cases, kind, first + begin, min(chunk, cases - begin))
+            yield partial(jobs.random_cases, kind, first + begin, min(chunk, cases - begin))
     for controls, job in ((MUTANTS, jobs.mutant), (jobs.CONTROLS, jobs.control)):
         for index in range(len(controls)):
-            yield partial(jobs.timed, job, index)
-
-
-def _run(job: partial[Outcome]) -> Outcome:
-    return job()
+            yield partial(job, index)
 
 
 def main() -> int:
@@ -65,7 +61,8 @@ def main() -> int:
         print(f"  {name:24} {meaning}")
     outcomes = []
     with multiprocessing.get_context("spawn").Pool(len(os.sched_getaffinity(0))) as pool:
-        for outcome in pool.imap(_run, _jobs(first)):
+        # By functions of another module: what is spawned does not import this one.
+        for outcome in pool.imap(jobs.timed, _jobs(first)):
             outcomes.append(outcome)
             print(f"  {outcome.what:46} {outcome.counted:58} {outcome.secs:7.1f} s", flush=True)
     print("For tests/sim/remembered.py:")

@@ -6,7 +6,6 @@ import gc
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from squall.engine.errors import SquallError
 from tests.sim import cores
@@ -70,11 +69,11 @@ class Outcome:
     """Of a control: the first seed that shows it."""
 
 
-def timed(job: Callable[..., Outcome], *arguments: Any) -> Outcome:
+def timed(job: Callable[[], Outcome]) -> Outcome:
     """Run one job."""
     gc.set_threshold(_GC_THRESHOLD)
     began = time.process_time()
-    return replace(job(*arguments), secs=time.process_time() - began)
+    return replace(job(), secs=time.process_time() - began)
 
 
 def search(shape: str, faults: str) -> Outcome:
