@@ -24,7 +24,7 @@ from squall.scheduler.faults.in_force import FaultInForce
 from squall.scheduler.faults.sentence import parse
 from squall.scheduler.records.dead_letters import DeadLetter, DeadLetters
 from squall.scheduler.records.failure_file import read_stopped
-from squall.ui.charts import component_rates, marks_of, points_of, windowed
+from squall.ui.charts import component_rates, marks_of, points_of, rates_of, windowed
 from squall.ui.history import DAY_SECS, ComponentCounts, History, row_of
 from squall.ui.processes import Processes
 from squall.ui.profiling import Profiles
@@ -146,19 +146,14 @@ class ClusterApi:
     def busy(self, name: str, component: str) -> list[dict[str, Any]]:
         """How busy each task of a component was between the last two looks."""
         sample = self.sampler.latest(name)
-        secs, before = max(sample.secs, 1e-3), {reading.task: reading.counters for reading in sample.readings_before}
-        rows = []
-        for reading in sample.readings:
-            if reading.component == component:
-                now, was = reading.counters, before.get(reading.task, reading.counters)
-                executed, took_ns = (max(0, now[key] - was[key]) for key in ("executed", "execute_ns"))
-                rows.append({
-                    "task": reading.task, "worker": reading.worker, "in_queue": now["in_queue"],
-                    "emitted_per_sec": round(max(0, now["emitted"] - was["emitted"]) / secs),
-                    "executed_per_sec": round(executed / secs), "capacity": round(took_ns / 1e9 / secs, 3),
-                    "latency_ms": round(took_ns / 1e6 / executed, 4) if executed else None,
-                })
-        return rows
+        before = {reading.task: reading.counters for reading in sample.readings_before}
+        return [
+            {
+                "task": reading.task, "worker": reading.worker, "in_queue": reading.counters["in_queue"],
+                **rates_of(before.get(reading.task, reading.counters), reading.counters, sample.secs),
+            }
+            for reading in sample.readings if reading.component == component
+        ]
 
     def errors(self, name: str) -> dict[str, Any]:
         """Deaths of workers, errors of users' code, failed messages by reason."""

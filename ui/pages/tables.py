@@ -9,9 +9,8 @@ from nicegui import ui
 
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.pages.flow import colour_of
-from squall.ui.pages.live_table import Table
 from squall.ui.pages.look import CALM, ERROR, WARM
-from squall.ui.pages.shell import address_of, card, text
+from squall.ui.pages.shell import Table, address_of, card
 
 WORKER_COLOURS = {"ready": CALM, "starting": WARM}
 
@@ -25,24 +24,21 @@ class Components:
                 [("name", "component", "link"), ("kind", "kind", "chip"), ("capacity", "capacity", "p"),
                  ("errors", "errors", "n"), ("failed", "failed", "n"), ("in_queue", "in queue", "n"),
                  ("executed_per_sec", "executed /s", "n"), ("emitted_per_sec", "emitted /s", "n"),
-                 ("latency_ms", "ms per tuple", "n3"), ("pending", "pending", "n"), ("executors", "executors", "n"),
-                 ("tasks", "tasks", "n")],
+                 ("execute_latency_ms", "ms per tuple", "n3"), ("pending", "pending", "n"),
+                 ("executors", "executors", "n"), ("tasks", "tasks", "n")],
                 "It has no components.", "name", rows_per_page=25, filtered=True, sort="capacity",
             )
 
     def update(self, document: Mapping[str, Any]) -> None:
         recent = document["recent"]
-        self._table.show([
+        self._table.show(
             {
-                "name": text(name), "href": address_of(document["name"], name), "kind": component["kind"],
+                **component, **recent[name], "name": name, "href": address_of(document["name"], name),
                 "colour": colour_of(component, recent[name]),
-                **{key: component[key] for key in ("in_queue", "failed", "errors", "pending", "executors", "tasks")},
-                **{key: round(recent[name][key]) for key in ("executed_per_sec", "emitted_per_sec")},
-                "capacity": round(recent[name]["capacity"], 3) if component["kind"] == "bolt" else None,
-                "latency_ms": round(recent[name]["execute_latency_ms"], 4) if component["kind"] == "bolt" else None,
+                **(dict.fromkeys(("capacity", "execute_latency_ms")) if component["kind"] == "spout" else {}),
             }
             for name, component in document["components"].items()
-        ])
+        )
 
 
 class Workers:
@@ -66,28 +62,22 @@ class Workers:
             )
 
     def update(self, document: Mapping[str, Any]) -> None:
-        found = {row["pid"]: row for row in self._api.processes()}
+        processes = {row["pid"]: row for row in self._api.processes()}
         given_up = document["given_up"]
         self._waits.set_text(f"Given up after too many deaths: {', '.join(given_up)}. Reset lets them start again.")
         self._waits.set_visibility(bool(given_up))
-        rows = []
-        for worker in document["workers"]:
-            process, opening = found.get(worker["pid"], {}), worker["opening"]
-            rows.append({
-                **{key: worker[key] for key in (
-                    "worker", "state", "held_bytes", "executors", "restarts", "uptime_secs", "pid")},
-                "colour": WORKER_COLOURS.get(worker["state"], ERROR),
-                "cpu_percent": process.get("cpu_percent"), "rss_bytes": process.get("rss_bytes"),
-                "opening": "" if opening is None else text(
-                    f"{opening['component']} task {opening['task']}: {opening['secs']} s"),
-            })
-        self._workers.show(rows)
-        components = document["components"]
-        self._executors.show([
+        self._workers.show(
             {
-                "key": f"{row['component']} {row['tasks'][0]}", "component": text(row["component"]),
+                **processes.get(worker["pid"], {}), **worker, "colour": WORKER_COLOURS.get(worker["state"], ERROR),
+                "opening": worker["opening"] and "{component} task {task}: {secs} s".format(**worker["opening"]),
+            }
+            for worker in document["workers"]
+        )
+        components = document["components"]
+        self._executors.show(
+            {
+                **row, "tasks": "–".join(map(str, dict.fromkeys(row["tasks"]))),
                 "href": address_of(document["name"], row["component"]) if row["component"] in components else "",
-                "tasks": "–".join(map(str, dict.fromkeys(row["tasks"]))), "worker": row["worker"],
             }
             for row in document["executors"]
-        ])
+        )

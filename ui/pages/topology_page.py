@@ -15,7 +15,7 @@ from squall.ui.pages.look import ALMOST, BUSY, ERROR
 from squall.ui.pages.orders import Orders
 from squall.ui.pages.over_time import Charts
 from squall.ui.pages.overview import STATUS_COLOURS
-from squall.ui.pages.shell import Shell, Tiles, address_of, duration, heading, number, text
+from squall.ui.pages.shell import Shell, Tiles, address_of, alarm, duration, heading, number, text
 from squall.ui.pages.tables import Components, Workers
 from squall.ui.pages.traces import Profiler, Traces
 from squall.ui.pages.troubles import DeadLetterList, ErrorList, Events, LogSearch
@@ -60,11 +60,7 @@ class TopologyPage:
             if not self._api.read_only:
                 Orders(self._api, self._name, self._document)
             self._hint = ui.label().classes("sq-alert").props("role=status")
-            self._tiles = Tiles([
-                ("acked", "messages acked/s"), ("emitted", "messages out/s"), ("pending", "messages pending"),
-                ("p50", "p50 now, ms"), ("p99", "p99 now, ms"), ("failed", "attempts failed"),
-                ("letters", "dead letters"), ("restarts", "restarts"),
-            ])
+            self._tiles = Tiles()
 
     # ---- tabs ----
 
@@ -115,15 +111,16 @@ class TopologyPage:
             f"up for {duration(document['uptime_secs'])} · {ready} of {document['workers_wanted']} workers ready · "
             f"{len(document['components'])} components · {tasks} tasks"
         )
-        show = self._tiles.show
-        show("acked", number(rates["acked_per_sec"]))
-        show("emitted", number(rates["emitted_per_sec"]))
-        show("pending", number(document["pending"]))
-        show("p50", number(latency["p50"], 2))
-        show("p99", number(latency["p99"], 2))
-        show("failed", number(document["failed"]), "warn" if document["failed"] else "")
-        show("letters", number(document["dead_letters"]), "bad" if document["dead_letters"] else "")
-        show("restarts", number(document["restarts_total"]), "warn" if document["restarts_total"] else "")
+        self._tiles.show({
+            "messages acked/s": number(rates["acked_per_sec"]),
+            "messages out/s": number(rates["emitted_per_sec"]),
+            "messages pending": number(document["pending"]),
+            "p50 now, ms": number(latency["p50"], 2),
+            "p99 now, ms": number(latency["p99"], 2),
+            "attempts failed": alarm(document["failed"], "warn"),
+            "dead letters": alarm(document["dead_letters"], "bad"),
+            "restarts": alarm(document["restarts_total"], "warn"),
+        })
         self._count("errors", sum(row["errors"] for row in document["components"].values()))
         self._count("letters", document["dead_letters"])
         hint, tone = hint_of(document)
@@ -135,47 +132,38 @@ class TopologyPage:
 
 def hint_of(document: Mapping[str, Any]) -> tuple[str, str]:
     """What stands out, in words, and its tone: what someone who sees the page for the first time looks for."""
-    said, tone = [], "good"
-    if document["why_stopped"]:
-        said.append(f"It has stopped: {text(document['why_stopped'])}. Activate goes on once that is mended.")
-        tone = "bad"
-    if document["given_up"]:
-        said.append(f"Slots were given up after too many deaths: {', '.join(document['given_up'])} (see Errors).")
-        tone = "bad"
-    elif any(worker["state"] not in ("ready", "stopped") for worker in document["workers"]) or not document["workers"]:
-        said.append("Not all of its workers are ready (see Workers).")
-        tone = "warn"
-    if document["faults"]:
-        kinds = ", ".join(text(fault["kind"]) for fault in document["faults"])
-        said.append(f"Broken on purpose: {kinds} (see Events).")
-        tone = "warn"
-    if document["dead_letters"]:
-        many = plural(document["dead_letters"], "message was", "messages were")
-        said.append(f"{many} given up (see Dead letters).")
-        tone = "bad"
-    if document["late_dropped"]:
-        said.append(f"{plural(document['late_dropped'], 'late tuple was', 'late tuples were')} dropped by windows.")
-        tone = "bad"
-    if document["ahead"]:
-        many = plural(document["ahead"], "tuple was", "tuples were")
-        said.append(f"{many} too far ahead of the clock to move event time.")
-        tone = "warn" if tone == "good" else tone
-    # A source that is read to its end holds up event time for 5 s: only what does for longer stands out.
-    said += [f"Windows: {text(line)}." for line in event_time_lines(document, least_secs=10)]
-    faulty = {text(name): row["errors"] for name, row in document["components"].items() if row["errors"]}
-    if faulty:
-        said.append(f"Errors in {', '.join(f'{name} ({count:,})' for name, count in faulty.items())} (see Errors).")
-        tone = "bad" if tone == "good" else tone
+    workers, given_up = document["workers"], document["given_up"]
+    faulty = [f"{text(name)} ({row['errors']:,})" for name, row in document["components"].items() if row["errors"]]
+    hints: list[tuple[Any, str, str]] = [
+        (document["why_stopped"], "bad",
+         f"It has stopped: {text(document['why_stopped'])}. Activate goes on once that is mended."),
+        (given_up, "bad", f"Slots were given up after too many deaths: {', '.join(given_up)} (see Errors)."),
+        (not given_up and not (workers and all(row["state"] in ("ready", "stopped") for row in workers)), "warn",
+         "Not all of its workers are ready (see Workers)."),
+        (document["faults"], "warn",
+         f"Broken on purpose: {', '.join(text(fault['kind']) for fault in document['faults'])} (see Events)."),
+        (document["dead_letters"], "bad",
+         f"{plural(document['dead_letters'], 'message was', 'messages were')} given up (see Dead letters)."),
+        (document["late_dropped"], "bad",
+         f"{plural(document['late_dropped'], 'late tuple was', 'late tuples were')} dropped by windows."),
+        (document["ahead"], "warn",
+         f"{plural(document['ahead'], 'tuple was', 'tuples were')} too far ahead of the clock to move event time."),
+        # A source that is read to its end holds up event time for 5 s: only what does for longer stands out.
+        *((True, "good", f"Windows: {text(line)}.") for line in event_time_lines(document, least_secs=10)),
+        (faulty, "bad", f"Errors in {', '.join(faulty)} (see Errors)."),
+    ]
     capacity, slowest = busiest_of(document)
     if capacity >= ALMOST:
         row, recent = document["components"][slowest], document["recent"][slowest]
-        said.append(
+        hints.append((True, "warn", (
             f"{'Bottleneck' if capacity >= BUSY else 'Busiest'}: {text(slowest)} works {capacity:.0%} "
             f"of the time, {recent['execute_latency_ms']:.3g} ms per tuple, {plural(row['in_queue'], 'tuple')} queued"
             + (f"; it has {row['executors']} of at most {row['tasks_fixed']} executors." if capacity >= BUSY else ".")
-        )
-        tone = "warn" if tone == "good" else tone
-    return (" ".join(said) or "Nothing stands out: no errors, no deaths, and no component at its limit."), tone
+        )))
+    shown = [hint for shows, _, hint in hints if shows]
+    tones = [tone for shows, tone, _ in hints if shows]
+    tone = next((tone for tone in ("bad", "warn") if tone in tones), "good")
+    return " ".join(shown) or "Nothing stands out: no errors, no deaths, and no component at its limit.", tone
 
 
 def missing(api: ClusterApi, name: str) -> None:

@@ -11,9 +11,8 @@ from nicegui import ui
 
 from squall.engine.plural import plural
 from squall.ui.cluster_api import ClusterApi
-from squall.ui.pages.live_table import Table
 from squall.ui.pages.look import AXIS, CALM, ERROR, LINES, WARM
-from squall.ui.pages.shell import card, number, order, small_button, text
+from squall.ui.pages.shell import Table, card, number, order, small_button, text
 from squall.ui.tracing.way import perfetto
 
 _SAMPLES = {0.1: "1 in 10", 0.01: "1 in 100", 0.001: "1 in 1,000", 1.0: "every message"}
@@ -68,11 +67,11 @@ class Traces:
         if not self._messages and self._wanted:
             told = f"No message {text(self._wanted)} was emitted since"
         self._state.set_text(f"{told}; it has ended." if found["ended"] else f"{told}, and it goes on.")
-        rows = [_row(index, way) for index, way in enumerate(self._messages)]
+        rows = list(map(_row, self._messages))
         self._table.show(rows)
-        whole = [row for row in rows if row["took_ms"] is not None]
+        whole = [place for place, row in enumerate(rows) if row["took_ms"] is not None]
         if whole and not self._shown:
-            self._pick(max(whole, key=lambda row: row["took_ms"])["key"])
+            self._pick(max(whole, key=lambda place: rows[place]["took_ms"]))
         if found["ended"]:
             self._trace_id = ""
 
@@ -96,12 +95,11 @@ class Traces:
                     ui.label(f"The first {_MOST_HOPS} of {len(attempt['hops']):,} hops.").classes("sq-soft")
 
 
-def _row(index: int, way: Mapping[str, Any]) -> dict[str, Any]:
+def _row(way: Mapping[str, Any]) -> dict[str, Any]:
     last = way["attempts"][-1]
     return {
-        "key": index, "message_id": text(way["message_id"]), "outcome": last["outcome"],
-        "colour": _OUTCOMES[last["outcome"]], "took_ms": last["took_ms"], "attempts": len(way["attempts"]),
-        "hops": len(last["hops"]), "values": text(way["values"])[:120],
+        **last, "message_id": way["message_id"], "colour": _OUTCOMES[last["outcome"]],
+        "attempts": len(way["attempts"]), "hops": len(last["hops"]), "values": way["values"][:120],
     }
 
 
@@ -159,10 +157,7 @@ class TupleList:
         if not self._tap_id:
             return
         found = self._api.tap(self._tap_id)
-        self._table.show([
-            {"key": index, "task": row["task"], "stream": row["stream"], "values": text(row["values"])}
-            for index, row in enumerate(reversed(found["tuples"][-20:]))
-        ])
+        self._table.show(reversed(found["tuples"][-20:]))
         if found["ended"]:
             self._tap_id = ""
 
