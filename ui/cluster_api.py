@@ -26,16 +26,16 @@ from squall.scheduler.records.dead_letters import DeadLetter, DeadLetters
 from squall.scheduler.records.failure_file import read_stopped
 from squall.ui.charts import component_rates, marks_of, points_of, rates_of, windowed
 from squall.ui.history import DAY_SECS, ComponentCounts, History, row_of
-from squall.ui.processes import Processes
-from squall.ui.profiling import Profiles
+from squall.ui.processes import Processes, Profiles
 from squall.ui.sampler import Sample, Sampler, Unknown
-from squall.ui.tracing.desk import WatchDesk
+from squall.ui.tracing.watching import WatchDesk
 
 LINES = 1000
 """Most lines of logs in one answer."""
 _LOG_BYTES = 4 << 20
 """How much of a worker's log is searched, from its end."""
-WINDOWS = {"600": 600.0, "10800": 10_800.0, "86400": 86_400.0, ":all-time": None}
+ALL_TIME = ":all-time"
+WINDOWS = {"600": 600.0, "10800": 10_800.0, "86400": 86_400.0, ALL_TIME: None}
 """Storm's windows: name -> seconds."""
 
 

@@ -1,9 +1,11 @@
-"""The process of the web page and the REST API: puts their application together and serves it.
+"""The process of the web page and the REST API, by itself or as a daemon of a cluster's keeper: puts their application
+together and serves it. It is a client like any other: that it dies or hangs is nothing to the topologies.
 
 Guarantees
     * At most `CONNECTIONS` are open at once, web sockets included; further ones are closed as they come. One that has
       not said its first request within `HEADERS_SECS` is closed; strangers say no second one.
     * It serves another address than loopback only with TLS, or if told that it may do without.
+    * Every handler that may wait for Nimbus is a plain function, which FastAPI gives to a thread.
     * It ends within a second of SIGTERM, SIGINT or the end of the lifeline.
 
 Relies on: `ui.access` before everything. Thread: main; looks at the cluster are made by the sampler's.
@@ -11,27 +13,35 @@ Relies on: `ui.access` before everything. Thread: main; looks at the cluster are
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import ipaddress
 import logging
 import signal
 import socket
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.rundir import RunDir
+from squall.scheduler.common.daemon import daemon_parser, run_daemon, tell_ready
+from squall.scheduler.common.role import RoleKind
 from squall.ui.access import Access, Guard, UiAddress, earlier_port, running_address, token_of, write_address
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.history import History
-from squall.ui.rest.application import api_app
+from squall.ui.metrics.measured import metrics_router
+from squall.ui.rest.squall_api import squall_router
+from squall.ui.rest.storm_api import storm_router
 from squall.ui.sampler import Sampler
 
 FIRST_PORT, PORTS_TRIED = 8090, 100
@@ -104,6 +114,30 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+def api_app(api: ClusterApi) -> FastAPI:
+    """An application of both APIs and /metrics, to be served or mounted. Its description is at
+    /api/squall/v1/openapi.json."""
+    app = FastAPI(title="Squall", version="1", openapi_url="/api/squall/v1/openapi.json", docs_url=None, redoc_url=None)
+    classes: dict[str, Any] = {}
+    for router in (squall_router(api, classes), storm_router(api), metrics_router(api)):
+        app.include_router(router)
+    describe = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        """FastAPI's description, with the classes that it does not know. Made anew whenever a route was added."""
+        document = describe()
+        document["components"]["schemas"].update(classes)
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+    @app.api_route("/api/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False)
+    def nothing(path: str) -> JSONResponse:
+        return JSONResponse({"error": f"there is no /api/{path}, or not by this method: see {app.openapi_url}"}, 404)
+
+    return app
 
 
 def application(api: ClusterApi, access: Access, names: set[str]) -> Guard:
@@ -195,3 +229,22 @@ async def _serve(
     await server.serve(sockets=[listener])
     if not server.started:
         raise ClusterError("the web server did not start; see its log")
+
+
+def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = daemon_parser(RoleKind.UI, "the cluster's web page")
+    parser.add_argument("--port", type=int, help="port; by default the first free one")
+    return parser.parse_args(arguments)
+
+
+def _work(options: argparse.Namespace) -> None:
+    run_dir = RunDir.open(options.dir)
+    serve(run_dir, UiOptions(port=options.port), lambda _: tell_ready(options.ready_fd), options.lifeline)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    return run_daemon(RoleKind.UI, lambda: _parsed(arguments), _work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
