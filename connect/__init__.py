@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from squall.connect.kafka import KafkaSink as KafkaSink
     from squall.connect.kafka import KafkaSource as KafkaSource
     from squall.connect.multilang.shell_bolt import ShellBolt as ShellBolt
+    from squall.connect.multilang.shell_component import ShellSpout as ShellSpout
     from squall.connect.multilang.shell_process import ShellError as ShellError
-    from squall.connect.multilang.shell_spout import ShellSpout as ShellSpout
     from squall.connect.queue_ends import QueueSink as QueueSink
     from squall.connect.queue_ends import QueueSource as QueueSource
     from squall.connect.rabbit import RabbitSink as RabbitSink
@@ -42,7 +42,7 @@ _HOMES = {
     "RedisSource": "squall.connect.redis_streams",
     "ShellBolt": "squall.connect.multilang.shell_bolt",
     "ShellError": "squall.connect.multilang.shell_process",
-    "ShellSpout": "squall.connect.multilang.shell_spout",
+    "ShellSpout": "squall.connect.multilang.shell_component",
     "Sink": "squall.connect.sink",
     "Source": "squall.connect.source",
     "SqlSink": "squall.engine.state.sinks",

@@ -12,23 +12,26 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 from squall.connect.flux_file import Reference, near, read_flux, refuse
 from squall.connect.flux_parts import Arguments, FluxPart, ObjectDef, SourceDef, StreamDef, TopologyDef
+from squall.connect.multilang.shell_bolt import ShellBolt
+from squall.connect.multilang.shell_component import ShellComponent, ShellSpout
 from squall.engine.api.component import Component
 from squall.engine.api.config import Config
+from squall.engine.api.stream import DEFAULT_STREAM, Stream, parse_outputs
 from squall.engine.api.topology import Topology
 from squall.engine.build.builder import TopologyBuilder
 from squall.engine.errors import ConfigError, SquallError, TopologyError, UsageError
 from squall.engine.foreign.text import message_of, repr_of, text_of_error, where_of
 
 JAVA_CLASSES = {
-    "org.apache.storm.flux.wrappers.spouts.FluxShellSpout": "squall.connect.multilang.shell_flux.FluxShellSpout",
-    "org.apache.storm.flux.wrappers.bolts.FluxShellBolt": "squall.connect.multilang.shell_flux.FluxShellBolt",
+    "org.apache.storm.flux.wrappers.spouts.FluxShellSpout": "squall.connect.flux.FluxShellSpout",
+    "org.apache.storm.flux.wrappers.bolts.FluxShellBolt": "squall.connect.flux.FluxShellBolt",
 }
 """Storm's classes that have a counterpart with the same arguments and methods."""
 _LOADS = {"on_heap_memory_load": "onHeapMemoryLoad", "off_heap_memory_load": "offHeapMemoryLoad", "cpu_load": "cpuLoad"}
@@ -235,3 +238,29 @@ def _told(place: str, doing: str) -> Iterator[None]:
         # The message of an own error suffices.
         said = message_of(error) if isinstance(error, SquallError) else f"{doing} raised {text_of_error(error)}"
         raise _Mistake(place, f"{said} {where_of(error)}") from error
+
+
+class FluxShell(ShellComponent):
+    """Storm's `configMethods` of a component in another language; the names are Storm's."""
+
+    def setDefaultStream(self, *direct_and_fields: Any) -> None:  # noqa: N802
+        """Declare the fields of the default stream, after True if it is a direct one."""
+        self.setNamedStream(DEFAULT_STREAM, *direct_and_fields)
+
+    def setNamedStream(self, name: str, *direct_and_fields: Any) -> None:  # noqa: N802
+        """Declare the fields of a stream, after True if it is a direct one."""
+        *direct, fields = direct_and_fields
+        declared: Sequence[str] = fields
+        self.outputs = {**parse_outputs(self.outputs), name: Stream(*declared, direct=any(direct))}
+
+    def addComponentConfig(self, key: str, value: Any) -> None:  # noqa: N802
+        """Set a setting of the component."""
+        self.component_config = {**self.component_config, key: value}
+
+
+class FluxShellSpout(FluxShell, ShellSpout):
+    """Stands for Storm's class of this name."""
+
+
+class FluxShellBolt(FluxShell, ShellBolt):
+    """Stands for Storm's class of this name."""

@@ -41,7 +41,6 @@ _SHOWN_CHARACTERS, _MOST_READ_BYTES = 200, 1 << 16
 class HttpSink(Sink):
     """A bolt that posts its rows, as objects of JSON, one a line: `HttpSink("https://logs.example.org/in")`."""
 
-    _connection: http.client.HTTPConnection | None = None
     _used_at = 0.0
     """When the last answer came."""
 
@@ -61,7 +60,8 @@ class HttpSink(Sink):
         if not ((token + target).isascii() and (token + target).isprintable()):
             raise UsageError(f"HttpSink has more than printable ASCII in its token, or in {self._url} when filled in")
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._connection, self._target = kind(parts.hostname or "", parts.port, timeout=self._timeout_secs), target
+        self._connection = self._other_side = kind(parts.hostname or "", parts.port, timeout=self._timeout_secs)
+        self._target = target
         self._headers = {"Content-Type": "application/json" if self._each else "application/x-ndjson"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
@@ -74,7 +74,7 @@ class HttpSink(Sink):
             except Exception as error:  # also of a value's own code
                 refused[row] = f"HttpSink cannot send {repr_of(values)}: {text_of_error(error)}"
         if time.monotonic() > self._used_at + _IDLE_SECS:
-            self.disconnect()
+            self._connection.close()  # a request opens it again
         waiting = [[row] for row in reversed(lines)] if self._each or not lines else [list(lines)]
         ends_at = time.monotonic() + self._timeout_secs
         while waiting:
@@ -94,13 +94,12 @@ class HttpSink(Sink):
 
     def _refusal(self, body: bytes) -> str:
         """Post rows; return why they were refused, "" if they were not."""
-        assert self._connection is not None
         try:
             self._connection.request("POST", self._target, body, self._headers)
             response = self._connection.getresponse()
             text = response.read(_MOST_READ_BYTES).decode("utf-8", "replace")
             if not response.isclosed():
-                self.disconnect()  # the rest of a long answer is in the way of the next one
+                self._connection.close()  # the rest of a long answer is in the way of the next one
         except (OSError, http.client.HTTPException) as error:
             raise ConnectionError(f"{self._url}: {self.hide(text_of_error(error))}") from None
         if 200 <= response.status < 300:
@@ -113,7 +112,3 @@ class HttpSink(Sink):
         if wait.isascii() and wait.isdigit():
             self.least_delay_secs = min(float(wait), _MOST_WAIT_SECS)
         raise ConnectionError(why)
-
-    def disconnect(self) -> None:
-        if self._connection is not None:
-            self._connection.close()  # a request opens it again

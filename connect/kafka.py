@@ -19,7 +19,6 @@ Thread: that of the source, that of the sink.
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import os
 import re
@@ -32,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from squall.connect.outside import Outside, check_secret
+from squall.connect.outside import Outside, check_installed, check_secret
 from squall.connect.read_ahead import ROWS
 from squall.connect.sink import Sink
 from squall.connect.source import Source, Unreadable, read_json
@@ -81,8 +80,7 @@ class _Client(Outside):
         """Keep what both have. `own`: settings of the client that `config` may not have."""
         self._servers, self._topic, self._config, self._own = servers, topic, dict(config or {}), own
         who = type(self).__name__
-        if importlib.util.find_spec("confluent_kafka") is None:
-            raise UsageError(f'{who} needs confluent-kafka: pip install "squall[kafka]"')
+        check_installed(who, "confluent_kafka", "confluent-kafka", "kafka")
         for what, value in (("servers", servers), ("topic", topic)):
             if not isinstance(value, str) or not value:
                 raise UsageError(f"{who} has {what} {repr_of(value)}; allowed: a text, as 'localhost:9092', 'lines'")

@@ -8,11 +8,12 @@ Thread: that of the source or sink.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from squall.engine.errors import UsageError
@@ -30,6 +31,8 @@ class Outside:
 
     away: tuple[type[BaseException], ...] = (OSError,)
     """Errors that mean that the other side is away: it is connected again, with growing delays."""
+    _other_side: Any = None
+    """What `disconnect` closes, if a subclass does not define it: set it in `connect`."""
     _secrets: frozenset[str] = frozenset()
 
     def connect(self, context: TopologyContext) -> None:
@@ -37,6 +40,9 @@ class Outside:
 
     def disconnect(self) -> None:
         """Called at an orderly end, and after an error in `away`, also of `connect`."""
+        other_side, self._other_side = self._other_side, None
+        if other_side is not None:
+            other_side.close()
 
     def fill(self, text: str, written: Callable[[str], str] = str) -> str:
         """Put the values of environment variables in place of their `${NAME}`s, as `written` writes them. UsageError if
@@ -64,6 +70,12 @@ class Outside:
     def cut_off(self, error: BaseException) -> str:
         """What the operator is told when the other side is away."""
         return f"{type(self).__name__} is cut off: {self.hide(text_of_error(error))}; it tries again"
+
+
+def check_installed(who: str, module: str, package: str, extra: str) -> None:
+    """UsageError if the client library is not there that a connector needs."""
+    if importlib.util.find_spec(module) is None:
+        raise UsageError(f'{who} needs {package}: pip install "squall[{extra}]"')
 
 
 def check_secret(who: str, what: str, text: str) -> None:

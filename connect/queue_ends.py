@@ -35,7 +35,6 @@ class QueueSource(Source):
     every_task = True
     delivers_again = True
     record_identity = "dense"
-    _queue: Queue | None = None
     _seen: tuple[str, int] | None = None
     """The queue's id and its floor, as the reading thread saw them last."""
 
@@ -50,10 +49,9 @@ class QueueSource(Source):
         self._path, self.outputs, self._until_empty = Path(path).absolute(), tuple(fields), until_empty
 
     def connect(self, context: TopologyContext) -> None:
-        self._queue = Queue(self._path)
+        self._queue = self._other_side = Queue(self._path)
 
     def read_from(self, position: Any) -> Iterator[list[Record] | None]:
-        assert self._queue is not None
         width, name = len(self.outputs), self._queue.id
         while True:
             found = self._queue.open(self.fitting)
@@ -71,7 +69,6 @@ class QueueSource(Source):
         return Unreadable((None,) * width, f"record {id_} of {self._path} holds {what}, not {width}")
 
     def confirm(self, positions: Sequence[tuple[str, int]]) -> None:
-        assert self._queue is not None
         self._queue.confirm([id_ for _, id_ in positions])
         self._seen = self._queue.id, self._queue.floor()
 
@@ -82,17 +79,11 @@ class QueueSource(Source):
         seen = self._seen
         return {} if seen is None else {(seen[0],): seen[1]}
 
-    def disconnect(self) -> None:
-        queue, self._queue = self._queue, None
-        if queue is not None:
-            queue.close()
-
 
 class QueueSink(Sink):
     """A bolt that appends the values of its tuples to a queue: `QueueSink("build/queue")`."""
 
     away = (OSError, sqlite3.OperationalError)
-    _queue: Queue | None = None
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """UsageError if there can be no queue at `path`."""
@@ -100,10 +91,9 @@ class QueueSink(Sink):
         self._path = Path(path).absolute()
 
     def connect(self, context: TopologyContext) -> None:
-        self._queue = Queue(self._path)
+        self._queue = self._other_side = Queue(self._path)
 
     def write(self, batch: ColumnBatch) -> Mapping[int, str]:
-        assert self._queue is not None
         packed, refused = [], {}
         for place, row in enumerate(batch.to_rows()):
             try:
@@ -112,8 +102,3 @@ class QueueSink(Sink):
                 refused[place] = row_mistake(row, error)
         self._queue.put_packed(packed)
         return refused
-
-    def disconnect(self) -> None:
-        if self._queue is not None:
-            self._queue.close()
-            self._queue = None

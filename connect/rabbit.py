@@ -20,7 +20,6 @@ Thread: that of the source or sink, which calls everything here.
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import math
 import re
@@ -32,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from squall.connect.outside import Outside, check_url
+from squall.connect.outside import Outside, check_installed, check_url
 from squall.connect.sink import Sink
 from squall.connect.source import Source, Unreadable
 from squall.engine.api.replaying import Record
@@ -88,7 +87,6 @@ class RabbitSource(Source):
         self._url, self._queue, self._prefetch, self._decode = url, queue, prefetch, decode
         self._identity, self.record_identity = identity, identity and "name"
         self.counts_at_least_once = identity == BY_DELIVERY
-        self._link: Link | None = None
         self._sure = deque[str]()
         """Positions of messages that the broker delivers to nobody any more, if state asks for them."""
 
@@ -103,7 +101,7 @@ class RabbitSource(Source):
         """Positions that were confirmed since `_sure_at` was set, and `SURE_SECS` before."""
         self._next, self._apart = 1, set[int]()
         """The first tag that is not confirmed, and tags after it that are."""
-        link = self._link = Link(self, self._url)
+        link = self._link = self._other_side = Link(self, self._url)
         channel = link.open()
         link.ask(channel.basic_qos, prefetch_count=self._prefetch)
         channel.add_on_cancel_callback(lambda _: link.end(ConnectionError(f"queue {self._queue!r} has been deleted")))
@@ -111,7 +109,7 @@ class RabbitSource(Source):
 
     def _take(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
         self._arrived.append((method.delivery_tag, method.routing_key, body, properties.message_id))
-        if len(self._arrived) == 1 and self._link is not None:
+        if len(self._arrived) == 1:
             self._link.wake()
 
     def read_from(self, position: Any) -> Iterator[list[Record]]:
@@ -142,7 +140,6 @@ class RabbitSource(Source):
         return name, values
 
     def confirm(self, positions: Sequence[Any]) -> None:
-        assert self._link is not None
         channel, last = self._link.channel, 0
         known = [position for position in positions if position in self._tags]
         if self.feeds_state:
@@ -167,7 +164,6 @@ class RabbitSource(Source):
         self._serve(0)
 
     def _serve(self, secs: float) -> None:
-        assert self._link is not None
         self._link.serve(secs)
         if (now := time.monotonic()) >= self._sure_at:
             if self._earlier:
@@ -185,11 +181,6 @@ class RabbitSource(Source):
                 f"after delivery; raise consumer_timeout over its time with retries or lower prefetch, {self._prefetch}"
             )
         return super().cut_off(error)
-
-    def disconnect(self) -> None:
-        if self._link is not None:
-            self._link.close()
-            self._link = None
 
 
 class RabbitSink(Sink):
@@ -213,7 +204,6 @@ class RabbitSink(Sink):
             )
         self._url, self._routing_key, self._exchange, self._value, self._key = url, routing_key, exchange, value, key
         self.needed_fields = (value, key) if key else (value,)
-        self._link: Link | None = None
 
     def connect(self, context: TopologyContext) -> None:
         import pika
@@ -225,7 +215,7 @@ class RabbitSink(Sink):
         self._lost: list[int] = []
         self._unroutable: set[str] = set()
         # It is served while it writes only, so it cannot answer heartbeats.
-        link = self._link = Link(self, self._url, heartbeat=0)
+        link = self._link = self._other_side = Link(self, self._url, heartbeat=0)
         channel = link.open()
         if self._exchange:
             link.ask(channel.exchange_declare, self._exchange, passive=True)
@@ -235,7 +225,6 @@ class RabbitSink(Sink):
         link.ask(channel.confirm_delivery, self._confirmed)
 
     def write(self, batch: ColumnBatch) -> Mapping[int, str]:
-        assert self._link is not None
         publish, exchange, properties = self._link.channel.basic_publish, self._exchange, self._properties
         keys = list(values_of(batch[self._key])) if self._key else [self._routing_key] * len(batch)
         refused = dict[int, str]()
@@ -268,13 +257,8 @@ class RabbitSink(Sink):
         rows = [waiting.pop(tag) for tag in tags]
         if answer.NAME == "Basic.Nack":
             self._lost += rows
-        if not waiting and self._link is not None:
+        if not waiting:
             self._link.wake()
-
-    def disconnect(self) -> None:
-        if self._link is not None:
-            self._link.close()
-            self._link = None
 
 
 class Link:
@@ -355,8 +339,7 @@ class Link:
 
 def _check(user: Outside, url: str) -> None:
     check_url(who := type(user).__name__, url, "amqp", "amqps")
-    if importlib.util.find_spec("pika") is None:
-        raise UsageError(f'{who} needs pika: pip install "squall[amqp]"')
+    check_installed(who, "pika", "pika", "amqp")
 
 
 def _misfit(value: Any, key: Any, most_bytes: float) -> str:

@@ -14,7 +14,6 @@ Thread: that of the source or sink.
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from squall.connect.outside import Outside, check_url
+from squall.connect.outside import Outside, check_installed, check_url
 from squall.connect.sink import Sink
 from squall.connect.source import Source, Unreadable
 from squall.engine.api.replaying import Record
@@ -75,13 +74,12 @@ class RedisSource(Source):
         self._url, self._stream, self._group, self._begin = url, stream, group, begin
         self._claim_ms, self._decode = math.ceil(claim_secs * 1000), decode
         self._names = [field.encode() for field in fields]
-        self._client: Any = None
 
     def connect(self, context: TopologyContext) -> None:
         import redis
 
         self._consumer = f"{context.topology_name}-{context.component_id}-{context.task_index}"
-        self._client = _connected(self, self._url, "stream", self._stream)
+        self._client = self._other_side = _connected(self, self._url, "stream", self._stream)
         self._held = set[bytes]()  # by this connection: it may happen that they are claimed, and claimed back
         try:
             self._client.xgroup_create(self._stream, self._group, self._begin, mkstream=True)
@@ -142,10 +140,6 @@ class RedisSource(Source):
     def keep_alive(self) -> None:
         self._read(_AFTER_ALL, count=1)  # nothing: but it was seen
 
-    def disconnect(self) -> None:
-        if self._client is not None:
-            self._client.close()
-
 
 class RedisSink(Sink):
     """Writes rows to one of three things::
@@ -176,10 +170,9 @@ class RedisSink(Sink):
         self._options = ("MAXLEN", "~", maxlen) if maxlen else ()
         if not stream:
             self.needed_fields = (key, value)
-        self._client: Any = None
 
     def connect(self, context: TopologyContext) -> None:
-        self._client = _connected(self, self._url, self._kind, self._name)
+        self._client = self._other_side = _connected(self, self._url, self._kind, self._name)
 
     def write(self, batch: ColumnBatch) -> Mapping[int, str]:
         refused, good, encode = dict[int, str](), list[list[Any]](), self._client.get_encoder().encode
@@ -206,15 +199,10 @@ class RedisSink(Sink):
             pipeline.execute()
         return refused
 
-    def disconnect(self) -> None:
-        if self._client is not None:
-            self._client.close()
-
 
 def _check(user: Outside, url: str) -> None:
     check_url(who := type(user).__name__, url, "redis", "rediss", "unix")
-    if importlib.util.find_spec("redis") is None:
-        raise UsageError(f'{who} needs redis: pip install "squall[redis]"')
+    check_installed(who, "redis", "redis", "redis")
 
 
 def _connected(user: Outside, url: str, kind: str, name: str) -> Any:

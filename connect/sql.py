@@ -38,7 +38,6 @@ class SqlSource(Source):
     """
 
     away = (ConnectionError,)
-    _connection: Any = None
 
     def __init__(
         self, connect: Callable[[], Any], query: str, fields: Sequence[str], *, position: str, begin: Any = 0,
@@ -57,7 +56,7 @@ class SqlSource(Source):
 
     def connect(self, context: TopologyContext) -> None:
         try:
-            self._connection = self._connect()
+            self._connection = self._other_side = self._connect()
         except Exception as error:
             raise self._told(error) from error
 
@@ -121,8 +120,3 @@ class SqlSource(Source):
         if not is_of_outside(error) or getattr(error, "sqlite_errorcode", 0) == _SQLITE_ERROR:
             return UsageError(f"SqlSource cannot read {what}")
         return ConnectionError(f"cannot read {what}")
-
-    def disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()

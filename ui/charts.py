@@ -4,7 +4,7 @@ between two looks. Thread: any."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from squall.engine.report.metrics import bucket_bounds, percentile_ms
@@ -51,20 +51,22 @@ def windowed(over_secs: float, done: ComponentCounts, tasks: int) -> dict[str, A
 
 
 def component_rates(before: dict[str, Any], now: dict[str, Any], secs: float) -> dict[str, dict[str, float]]:
-    """Return, for each component of `now`, its rates, its mean time in `execute` and its capacity in the `secs` seconds
-    between two documents of `describe`; 0 for what did not happen, or fell because its tasks have moved."""
+    """Return the rates of each component of `now` in the `secs` seconds between two documents of `describe`."""
     return {
-        name: _rates_of(before["components"].get(name, component), component, max(secs, 1e-3))
+        name: rates_of(before["components"].get(name, component), component, secs)
         for name, component in now["components"].items()
     }
 
 
-def _rates_of(before: dict[str, Any], now: dict[str, Any], secs: float) -> dict[str, float]:
+def rates_of(before: Mapping[str, Any], now: Mapping[str, Any], secs: float) -> dict[str, float]:
+    """Return rates, the mean time in `execute` and the capacity between two counts of a component, or of a task; 0 for
+    what did not happen, or fell because tasks have moved."""
+    secs = max(secs, 1e-3)
     executed, busy_ns = (max(0, now[key] - before[key]) for key in ("executed", "execute_ns"))
     return {
         **{f"{key}_per_sec": max(0, now[key] - before[key]) / secs for key in _RATED},
         "execute_latency_ms": busy_ns / executed / 1e6 if executed else 0.0,
-        "capacity": busy_ns / 1e9 / secs / now["tasks"],
+        "capacity": busy_ns / 1e9 / secs / now.get("tasks", 1),
     }
 
 

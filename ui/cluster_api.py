@@ -24,18 +24,16 @@ from squall.scheduler.faults.in_force import FaultInForce
 from squall.scheduler.faults.sentence import parse
 from squall.scheduler.records.dead_letters import DeadLetter, DeadLetters
 from squall.scheduler.records.failure_file import read_stopped
-from squall.ui.charts import component_rates, marks_of, points_of, windowed
+from squall.ui.charts import component_rates, marks_of, points_of, rates_of, windowed
 from squall.ui.history import DAY_SECS, ComponentCounts, History, row_of
-from squall.ui.processes import Processes
-from squall.ui.profiling import Profiles
+from squall.ui.processes import Processes, Profiles
 from squall.ui.sampler import Sample, Sampler, Unknown
-from squall.ui.tracing.desk import WatchDesk
+from squall.ui.watching import WatchDesk
 
-LINES = 1000
-"""Most lines of logs in one answer."""
 _LOG_BYTES = 4 << 20
 """How much of a worker's log is searched, from its end."""
-WINDOWS = {"600": 600.0, "10800": 10_800.0, "86400": 86_400.0, ":all-time": None}
+ALL_TIME = ":all-time"
+WINDOWS = {"600": 600.0, "10800": 10_800.0, "86400": 86_400.0, ALL_TIME: None}
 """Storm's windows: name -> seconds."""
 
 
@@ -68,9 +66,11 @@ class ClusterApi:
 
     def topologies(self) -> list[dict[str, Any]]:
         """A row for each topology."""
-        return [self._row(self.sampler.latest(name)) for name in self.sampler.names()]
+        return list(map(self.row, self.sampler.names()))
 
-    def _row(self, sample: Sample) -> dict[str, Any]:
+    def row(self, name: str) -> dict[str, Any]:
+        """A topology in short."""
+        sample = self.sampler.latest(name)
         document = sample.document
         return {
             **{key: document[key] for key in (
@@ -92,7 +92,7 @@ class ClusterApi:
             "recent_latency_ms": _recent_latency(sample),
         }
 
-    def history(self, name: str, window_secs: float = 3600.0, points: int = 300) -> dict[str, Any]:
+    def history(self, name: str, window_secs: float, points: int) -> dict[str, Any]:
         """Rates, pending messages and latencies of the last `window_secs`, at most a day, and what happened meanwhile:
         {"step_secs", "points", "marks"}. A point without values is a gap, in which nobody looked."""
         sample, secs = self.sampler.latest(name), min(window_secs, DAY_SECS)
@@ -104,9 +104,10 @@ class ClusterApi:
             "marks": marks_of(self.run_dir, sample, rows, sample.at_unix_secs - secs),
         }
 
-    def window(self, name: str, secs: float | None = None) -> tuple[float, dict[str, ComponentCounts]]:
-        """What each component did in the last `secs` seconds, by default since the submission, and over how many
-        seconds that is, as far as it is known."""
+    def window(self, name: str, window: str) -> tuple[float, dict[str, ComponentCounts]]:
+        """What each component did in one of Storm's windows, and over how many seconds that is, as far as it is
+        known."""
+        secs = WINDOWS[window]
         sample = self.sampler.latest(name)
         now, age_secs = row_of(sample), float(sample.document["uptime_secs"])
         then = None
@@ -119,6 +120,14 @@ class ClusterApi:
             for component, counted in now.components.items()
         }
 
+    def activity(self, name: str, window: str) -> dict[str, dict[str, Any]]:
+        """Return what each component did in a window, with means."""
+        over_secs, counts = self.window(name, window)
+        return {
+            component: windowed(over_secs, counts.get(component, ComponentCounts()), row["tasks"])
+            for component, row in self.sampler.latest(name).document["components"].items()
+        }
+
     def component(self, name: str, component: str) -> dict[str, Any]:
         """A component: what `topology` tells of it, its tasks and executors, and what it did in Storm's windows."""
         topology = self.topology(name)
@@ -128,10 +137,7 @@ class ClusterApi:
         return {
             "name": component, "component": found,
             "recent": topology["recent"][component],
-            "windows": {
-                window: windowed(over_secs, counts.get(component, ComponentCounts()), found["tasks"])
-                for window, secs in WINDOWS.items() for over_secs, counts in [self.window(name, secs)]
-            },
+            "windows": {window: self.activity(name, window)[component] for window in WINDOWS},
             "tasks": [task for task in self.tasks(name) if task["component"] == component],
             "executors": [each for each in topology["executors"] if each["component"] == component],
         }
@@ -146,19 +152,14 @@ class ClusterApi:
     def busy(self, name: str, component: str) -> list[dict[str, Any]]:
         """How busy each task of a component was between the last two looks."""
         sample = self.sampler.latest(name)
-        secs, before = max(sample.secs, 1e-3), {reading.task: reading.counters for reading in sample.readings_before}
-        rows = []
-        for reading in sample.readings:
-            if reading.component == component:
-                now, was = reading.counters, before.get(reading.task, reading.counters)
-                executed, took_ns = (max(0, now[key] - was[key]) for key in ("executed", "execute_ns"))
-                rows.append({
-                    "task": reading.task, "worker": reading.worker, "in_queue": now["in_queue"],
-                    "emitted_per_sec": round(max(0, now["emitted"] - was["emitted"]) / secs),
-                    "executed_per_sec": round(executed / secs), "capacity": round(took_ns / 1e9 / secs, 3),
-                    "latency_ms": round(took_ns / 1e6 / executed, 4) if executed else None,
-                })
-        return rows
+        before = {reading.task: reading.counters for reading in sample.readings_before}
+        return [
+            {
+                "task": reading.task, "worker": reading.worker, "in_queue": reading.counters["in_queue"],
+                **rates_of(before.get(reading.task, reading.counters), reading.counters, sample.secs),
+            }
+            for reading in sample.readings if reading.component == component
+        ]
 
     def errors(self, name: str) -> dict[str, Any]:
         """Deaths of workers, errors of users' code, failed messages by reason."""
@@ -166,7 +167,7 @@ class ClusterApi:
         keys = ("deaths", "errors", "failures", "close_errors")
         return {"stopped": read_stopped(self.run_dir, document["id"]), **{key: document[key] for key in keys}}
 
-    def logs(self, name: str, worker: str = "", search: str = "", limit: int = LINES) -> list[dict[str, str]]:
+    def logs(self, name: str, worker: str, search: str, limit: int) -> list[dict[str, str]]:
         """The last lines of its workers' logs that hold a text, oldest first for each worker. Only the last 4 MiB of
         each log are searched."""
         topology_id = self.sampler.latest(name).document["id"]
@@ -175,7 +176,7 @@ class ClusterApi:
             for who in LogTail(self.run_dir.worker_logs(topology_id)).workers if worker in ("", who)
             for line in self._last_lines(topology_id, who) if search in line
         ]
-        return found[-min(limit, LINES):]
+        return found[-limit:]
 
     def _last_lines(self, topology_id: str, worker: str) -> list[str]:
         node, _, port = worker.rpartition(":")
@@ -241,7 +242,7 @@ class ClusterApi:
         self._check_writable()
         return self._ledger(name).give_back(ids)
 
-    def begin_trace(self, name: str, message_id: str = "", sample: float = 0.0, secs: float = 10.0) -> dict[str, Any]:
+    def begin_trace(self, name: str, message_id: str, sample: float, secs: float) -> dict[str, Any]:
         """Follow the messages with an id, or a share of all; returns the trace, as `trace` does."""
         self._check_writable()
         return self.trace(self._desk.begin_trace(name, message_id, sample, secs))
@@ -264,7 +265,7 @@ class ClusterApi:
         self._check_writable()
         self._desk.end(watch_id)
 
-    def profile(self, name: str, worker: str, secs: float = 10.0) -> dict[str, Any]:
+    def profile(self, name: str, worker: str, secs: float) -> dict[str, Any]:
         """Draw a flame graph of where a worker spends the next seconds; returns its id."""
         self._check_writable()
         workers = {row["worker"]: row["pid"] for row in self.sampler.latest(name).document["workers"]}

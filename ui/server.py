@@ -1,9 +1,11 @@
-"""The process of the web page and the REST API: puts their application together and serves it.
+"""The process of the web page and the REST API, by itself or as a daemon of a cluster's keeper: puts their application
+together and serves it. It is a client like any other: that it dies or hangs is nothing to the topologies.
 
 Guarantees
     * At most `CONNECTIONS` are open at once, web sockets included; further ones are closed as they come. One that has
       not said its first request within `HEADERS_SECS` is closed; strangers say no second one.
     * It serves another address than loopback only with TLS, or if told that it may do without.
+    * Every handler that may wait for Nimbus is a plain function, which FastAPI gives to a thread.
     * It ends within a second of SIGTERM, SIGINT or the end of the lifeline.
 
 Relies on: `ui.access` before everything. Thread: main; looks at the cluster are made by the sampler's.
@@ -11,27 +13,35 @@ Relies on: `ui.access` before everything. Thread: main; looks at the cluster are
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import ipaddress
 import logging
 import signal
 import socket
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.rundir import RunDir
-from squall.ui.access import Access, Guard, UiAddress, earlier_port, running_address, token_of, write_address
+from squall.scheduler.common.daemon import daemon_parser, run_daemon, tell_ready
+from squall.scheduler.common.role import RoleKind
+from squall.ui.access import Access, Guard, UiAddress, last_address, running_address, token_of, write_address
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.history import History
-from squall.ui.rest.application import api_app
+from squall.ui.measured import metrics_router
+from squall.ui.rest.squall_api import squall_router
+from squall.ui.rest.storm_api import storm_router
 from squall.ui.sampler import Sampler
 
 FIRST_PORT, PORTS_TRIED = 8090, 100
@@ -106,6 +116,30 @@ class _Server(uvicorn.Server):
         yield
 
 
+def api_app(api: ClusterApi) -> FastAPI:
+    """An application of both APIs and /metrics, to be served or mounted. Its description is at
+    /api/squall/v1/openapi.json."""
+    app = FastAPI(title="Squall", version="1", openapi_url="/api/squall/v1/openapi.json", docs_url=None, redoc_url=None)
+    classes: dict[str, Any] = {}
+    for router in (squall_router(api, classes), storm_router(api), metrics_router(api)):
+        app.include_router(router)
+    describe = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        """FastAPI's description, with the classes that it does not know. Made anew whenever a route was added."""
+        document = describe()
+        document["components"]["schemas"].update(classes)
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+    @app.api_route("/api/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False)
+    def nothing(path: str) -> JSONResponse:
+        return JSONResponse({"error": f"there is no /api/{path}, or not by this method: see {app.openapi_url}"}, 404)
+
+    return app
+
+
 def application(api: ClusterApi, access: Access, names: set[str]) -> Guard:
     """The whole application: pages, REST, and the guard before them."""
     from squall.ui.pages import add_pages
@@ -117,23 +151,21 @@ def application(api: ClusterApi, access: Access, names: set[str]) -> Guard:
 
 def listen(run_dir: RunDir, options: UiOptions) -> socket.socket:
     """A socket at the wanted port, or at the first free one. UsageError if there is none."""
-    if options.port is not None:
-        ports = [options.port]
-    else:
-        ports = [port for port in (earlier_port(run_dir),) if port] + list(range(FIRST_PORT, FIRST_PORT + PORTS_TRIED))
-    why: OSError | None = None
-    for port in ports:
+    earlier = last_address(run_dir)
+    ports = [*([earlier.port] if earlier else []), *range(FIRST_PORT, FIRST_PORT + PORTS_TRIED)]
+    why = ""
+    for port in ports if options.port is None else [options.port]:
         try:
             family = socket.getaddrinfo(options.host, port, type=socket.SOCK_STREAM)[0][0]
             return socket.create_server((options.host, port), family=family, backlog=CONNECTIONS)
         except OSError as error:
-            why = error
-    raise UsageError(f"cannot serve at {options.host}:{ports[-1]}: {why.strerror if why else 'no port'}")
+            why = f"cannot serve at {options.host}:{port}: {error.strerror}"
+    raise UsageError(why)
 
 
 def _otlp_sender(api: ClusterApi, endpoint: str) -> Any:
     try:
-        from squall.ui.metrics.otlp import OtlpSender
+        from squall.ui.otlp import OtlpSender
     except ImportError as error:
         raise UsageError(f"--otlp needs more packages: pip install 'squall[otlp]' ({error})") from None
     return OtlpSender(api, endpoint)
@@ -146,19 +178,14 @@ def serve(
     options.check()
     if running_address(run_dir) is not None:
         raise UsageError(f"a web page runs for the cluster in {run_dir.path} already: `squall ui --link` prints a link")
-    history = History(run_dir.ui_history)
-    sampler = Sampler(run_dir, history.add)
-    api = ClusterApi(sampler, options.read_only, history)
-    sender = None if options.otlp is None else _otlp_sender(api, options.otlp)
-    try:
-        with listen(run_dir, options) as listener:
-            asyncio.run(_serve(api, options, listener, tell, lifeline))
-    finally:
-        if sender is not None:
-            sender.close()
-        api.close()
-        sampler.close()
-        history.close()
+    with (
+        contextlib.closing(History(run_dir.ui_history)) as history,
+        contextlib.closing(Sampler(run_dir, history.add)) as sampler,
+        contextlib.closing(ClusterApi(sampler, options.read_only, history)) as api,
+        contextlib.nullcontext() if options.otlp is None else contextlib.closing(_otlp_sender(api, options.otlp)),
+        listen(run_dir, options) as listener,
+    ):
+        asyncio.run(_serve(api, options, listener, tell, lifeline))
 
 
 async def _serve(
@@ -195,3 +222,22 @@ async def _serve(
     await server.serve(sockets=[listener])
     if not server.started:
         raise ClusterError("the web server did not start; see its log")
+
+
+def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = daemon_parser(RoleKind.UI, "the cluster's web page")
+    parser.add_argument("--port", type=int, help="port; by default the first free one")
+    return parser.parse_args(arguments)
+
+
+def _work(options: argparse.Namespace) -> None:
+    run_dir = RunDir.open(options.dir)
+    serve(run_dir, UiOptions(port=options.port), lambda _: tell_ready(options.ready_fd), options.lifeline)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    return run_daemon(RoleKind.UI, lambda: _parsed(arguments), _work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

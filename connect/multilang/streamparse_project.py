@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from squall.connect.multilang.shell_bolt import ShellBolt
-from squall.connect.multilang.shell_spout import ShellSpout
+from squall.connect.multilang.shell_component import ShellSpout
 from squall.engine.api.config import Config, canonical_name
 from squall.engine.api.stream import Stream
 from squall.engine.api.topology import Topology

@@ -52,7 +52,7 @@ MODULES = {
     RoleKind.NIMBUS: "squall.scheduler.nimbus.main",
     RoleKind.SUPERVISOR: "squall.scheduler.supervisor.main",
     RoleKind.FORKING_PARENT: "squall.scheduler.forking.parent",
-    RoleKind.UI: "squall.ui.main",
+    RoleKind.UI: "squall.ui.server",
 }
 """The module that each runs; workers and spares are forked by a forking parent."""
 

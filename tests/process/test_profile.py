@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from squall.engine.errors import ClusterError, UsageError
-from squall.ui import profiling
+from squall.ui import processes
 from tests.process.standing_tools import Standing
 from tests.process.waiting import wait_for
 
@@ -43,7 +43,7 @@ def test_without_py_spy_it_is_told_how_to_install_it(tmp_path: Path, monkeypatch
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
     with pytest.raises(UsageError, match=r"pip install 'squall\[ui\]'"):
-        profiling.record(1, 1.0, tmp_path / "out.svg")
+        processes.record(1, 1.0, tmp_path / "out.svg")
 
 
 @pytest.mark.parametrize(("said", "told"), [
@@ -58,4 +58,4 @@ def test_a_refusal_is_one_line_with_its_mend(
     spy.write_text(f"#!/bin/sh\necho '{said}' >&2\necho '   8: main' >&2\nexit 1\n")
     spy.chmod(0o700)
     with pytest.raises(ClusterError, match=told):
-        profiling.record(1, 1.0, tmp_path / "out.svg")
+        processes.record(1, 1.0, tmp_path / "out.svg")

@@ -16,7 +16,7 @@ from squall.cli.cluster_access import job_of
 from squall.cli.looking.status_text import headline
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.job import Job
-from squall.ui.terminal.top_screen import COLUMNS, Top
+from squall.ui.top_screen import COLUMNS, Top
 from tests.process.standing_tools import Standing, directory
 from tests.process.waiting import wait_for
 
@@ -86,6 +86,6 @@ async def followed(cluster: Standing) -> None:
 
 
 def test_without_textual_it_is_told_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "squall.ui.terminal.top_screen", None)
+    monkeypatch.setitem(sys.modules, "squall.ui.top_screen", None)
     with directory() as cluster:
         assert cluster.refused(2, "top", "slow") == "squall top needs Textual: pip install 'squall[ui]'"

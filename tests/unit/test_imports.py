@@ -55,7 +55,7 @@ WALL_CLOCK_ALLOWED = {
     "squall/cli/steering/clean.py": "how old files are",
     "scheduler/worker/metrics_consumer.py": "when an interval ended, for users' programs",
     "ui/sampler.py": "when a look was made, for charts",
-    "ui/metrics/otlp.py": "when a value was measured, for its receiver",
+    "ui/otlp.py": "when a value was measured, for its receiver",
     "scheduler/records/dead_letters.py": "when a message was given up, for people",
     "scheduler/records/daemon_deaths.py": "when a daemon died, for people",
     "scheduler/client/standing.py": "how long ago a topology was submitted, for people",
@@ -68,7 +68,7 @@ READS_FEEDS = frozenset(
     for name in (
         "feed/__init__", "feed/feed_spout", "feed/manifest", "feed/part_reader", "feed/shares",
         "feed/sources", "feed/text_source", "sink/__init__", "sink/directory", "sink/parquet_sink",
-        "sink/table", "tail/__init__", "tail/log_reader", "tail/tail_spout",
+        "sink/table", "log_reader", "tail_spout",
     )
 )
 

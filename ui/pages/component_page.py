@@ -7,9 +7,8 @@ from typing import Any
 from nicegui import ui
 
 from squall.ui.cluster_api import ClusterApi
-from squall.ui.pages.flow import colour_of, stream_rate
-from squall.ui.pages.live_table import Table
-from squall.ui.pages.shell import Shell, Tiles, address_of, card, heading, number, text
+from squall.ui.pages.flow import colour_of, grouping_of, stream_rate
+from squall.ui.pages.shell import Shell, Table, Tiles, address_of, alarm, card, heading, number, text
 from squall.ui.pages.traces import TupleList
 from squall.ui.pages.troubles import ErrorList
 
@@ -24,15 +23,11 @@ class ComponentPage:
             with ui.element("div").classes("sq-row"):
                 heading(text(component), "h1")
                 self._kind = ui.label().classes("sq-chip")
-            self._tiles = Tiles([
-                ("executed", "tuples executed /s"), ("emitted", "tuples emitted /s"), ("capacity", "capacity"),
-                ("latency", "ms per tuple"), ("queue", "tuples in queue"), ("failed", "failed"), ("errors", "errors"),
-                ("pending", "messages pending"),
-            ])
+            self._tiles = Tiles()
             with ui.element("div").classes("sq-two"):
                 with card("Inputs"):
                     self._inputs = Table(
-                        [("from", "from", "link"), ("stream", "stream", ""), ("grouping", "grouping", "wrap"),
+                        [("component", "from", "link"), ("stream", "stream", ""), ("grouping", "grouping", "wrap"),
                          ("rate", "tuples/s", "n")],
                         "A spout reads no streams.",
                     )
@@ -46,10 +41,10 @@ class ComponentPage:
                 self._tasks = Table(
                     [("task", "task", ""), ("worker", "worker", ""), ("capacity", "capacity", "p"),
                      ("in_queue", "in queue", "n"), ("executed_per_sec", "executed /s", "n"),
-                     ("emitted_per_sec", "emitted /s", "n"), ("latency_ms", "ms per tuple", "n3")],
+                     ("emitted_per_sec", "emitted /s", "n"), ("execute_latency_ms", "ms per tuple", "n3")],
                     "No worker runs it.", "task", rows_per_page=25, filtered=True,
                 )
-            self._errors = ErrorList(with_deaths=False)
+            self._errors = ErrorList(component)
             self._tap = TupleList(api, name, component)
         shell.live(self._update)
 
@@ -59,27 +54,27 @@ class ComponentPage:
         is_bolt = component["kind"] == "bolt"
         self._kind.set_text(component["kind"])
         self._kind.style(f"background:{colour_of(component, recent)}")
-        show = self._tiles.show
-        show("executed", number(recent["executed_per_sec"]) if is_bolt else "–")
-        show("emitted", number(recent["emitted_per_sec"]))
-        show("capacity", f"{recent['capacity']:.0%}" if is_bolt else "–")
-        show("latency", number(recent["execute_latency_ms"], 3) if is_bolt else "–")
-        show("queue", number(component["in_queue"]) if is_bolt else "–")
-        show("failed", number(component["failed"]), "warn" if component["failed"] else "")
-        show("errors", number(component["errors"]), "bad" if component["errors"] else "")
-        show("pending", "–" if is_bolt else number(component["pending"]))
-        self._inputs.show([
+        self._tiles.show({
+            "tuples executed /s": number(recent["executed_per_sec"]) if is_bolt else "–",
+            "tuples emitted /s": number(recent["emitted_per_sec"]),
+            "capacity": f"{recent['capacity']:.0%}" if is_bolt else "–",
+            "ms per tuple": number(recent["execute_latency_ms"], 3) if is_bolt else "–",
+            "tuples in queue": number(component["in_queue"]) if is_bolt else "–",
+            "failed": alarm(component["failed"], "warn"),
+            "errors": alarm(component["errors"], "bad"),
+            "messages pending": "–" if is_bolt else number(component["pending"]),
+        })
+        self._inputs.show(
             {
-                "key": f"{index}", "from": text(row["component"]), "href": address_of(self._name, row["component"]),
-                "stream": text(row["stream"]), "grouping": _grouping(row),
-                "rate": _rounded(stream_rate(document, row["component"], row["stream"])),
+                **row, "href": address_of(self._name, row["component"]), "grouping": grouping_of(row),
+                "rate": stream_rate(document, row["component"], row["stream"]),
             }
-            for index, row in enumerate(component["inputs"]) if row["component"] in document["components"]
-        ])
+            for row in component["inputs"] if row["component"] in document["components"]
+        )
         self._outputs.show(self._output_rows(document))
-        self._tasks.show(self._api.busy(self._name, self._component))
-        own = {name: row for name, row in document["failures"].items() if name == self._component}
-        self._errors.update({**document, "failures": own})
+        tasks = self._api.busy(self._name, self._component)
+        self._tasks.show({**task, "execute_latency_ms": task["execute_latency_ms"] or None} for task in tasks)
+        self._errors.update(document)
         self._tap.update()
 
     def _output_rows(self, document: dict[str, Any]) -> list[dict[str, Any]]:
@@ -92,19 +87,10 @@ class ComponentPage:
             ]
             rows += [
                 {
-                    "key": f"{stream} {reader}", "to": text(reader) or "nobody", "stream": text(stream),
+                    "to": reader or "nobody", "stream": stream, "fields": ", ".join(output["fields"]),
                     "href": address_of(self._name, reader) if reader else "",
-                    "fields": ", ".join(map(text, output["fields"])),
-                    "rate": _rounded(stream_rate(document, self._component, stream)),
+                    "rate": stream_rate(document, self._component, stream),
                 }
                 for reader in readers or [""]
             ]
         return rows
-
-
-def _grouping(row: dict[str, Any]) -> str:
-    return text(row["grouping"] + (f" by {', '.join(row['fields'])}" if row["fields"] else ""))
-
-
-def _rounded(rate: float | None) -> int | None:
-    return None if rate is None else round(rate)

@@ -205,9 +205,9 @@ class FlowGraph:
     ) -> dict[str, Any]:
         sender, stream = source["component"], source["stream"]
         rate = stream_rate(self._document, sender, stream)
-        how = source["grouping"] + (f" by {', '.join(map(text, source['fields']))}" if source["fields"] else "")
-        tip = f"<b>{html.escape(f'{text(sender)} → {text(receiver)}')}</b><br>stream {html.escape(text(stream))}, "
-        tip += html.escape(how) + ("" if rate is None else f"<br>{short(rate)} tuples/s")
+        tip = f"<b>{html.escape(text(f'{sender} → {receiver}'))}</b><br>"
+        tip += html.escape(text(f"stream {stream}, {grouping_of(source)}"))
+        tip += "" if rate is None else f"<br>{short(rate)} tuples/s"
         label = ("" if stream == "default" else f"{text(stream)[:20]}\n") + source["grouping"]
         label += "" if rate is None else f"\n{short(rate)}/s"
         style: dict[str, Any] = {
@@ -223,6 +223,11 @@ class FlowGraph:
             "coords": [[x + half, y], [to_x - half, to_y]], "lineStyle": style,
             "label": {"formatter": _as_label(label)}, "tooltip": {"formatter": _as_label(tip)},
         }
+
+
+def grouping_of(source: Mapping[str, Any]) -> str:
+    """Name the grouping of an input, and its fields."""
+    return f"{source['grouping']} by {', '.join(source['fields'])}".removesuffix(" by ")
 
 
 def share_of_time(recent: Mapping[str, float]) -> float:

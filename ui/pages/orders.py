@@ -23,10 +23,10 @@ def confirm(
 
         async def go() -> None:
             button.disable()
-            if await order(carry_out, f"{title}: done"):
-                dialog.close()
-            else:
+            if await order(carry_out, f"{title}: done") is None:
                 button.enable()
+            else:
+                dialog.close()
 
         with ui.element("div").classes("sq-row").style("justify-content:flex-end;margin-top:12px"):
             ui.button("Cancel", on_click=dialog.close, color=None).props("flat no-caps autofocus")
@@ -40,26 +40,22 @@ class Orders:
 
     def __init__(self, api: ClusterApi, name: str, document: Callable[[], Mapping[str, Any]]) -> None:
         self._api, self._name, self._document = api, name, document
+
+        def plainly(word: str, what: str, carry_out: Callable[[str], str]) -> Callable[[], None]:
+            return lambda: confirm(f"{word} {text(name)}", what, word, lambda: carry_out(name))
+
+        deactivation = "Its spouts stop to emit; what is under way is processed."
+        given_up = "Slots that were given up after too many deaths are used again."
         with ui.element("div").classes("sq-row sq-orders").props('role=toolbar aria-label="Orders"'):
             for label, icon, ask in (
-                ("Activate", "play_arrow", self._activate), ("Deactivate", "pause", self._deactivate),
-                ("Rebalance", "balance", self._rebalance), ("Reset", "restart_alt", self._reset),
-                ("Inject", "bug_report", lambda: inject_fault(self._api)),
-                ("Heal", "healing", lambda: heal_all(self._api)), ("Kill", "delete_forever", self._kill),
+                ("Activate", "play_arrow", plainly("Activate", "Its spouts emit again.", api.activate)),
+                ("Deactivate", "pause", plainly("Deactivate", deactivation, api.deactivate)),
+                ("Rebalance", "balance", self._rebalance),
+                ("Reset", "restart_alt", plainly("Reset", given_up, api.reset)),
+                ("Inject", "bug_report", lambda: inject_fault(api)), ("Heal", "healing", lambda: heal_all(api)),
+                ("Kill", "delete_forever", self._kill),
             ):
                 small_button(label, icon, ask, "bad" if label == "Kill" else "")
-
-    def _activate(self) -> None:
-        what = "Its spouts emit again."
-        confirm(f"Activate {text(self._name)}", what, "Activate", lambda: self._api.activate(self._name))
-
-    def _deactivate(self) -> None:
-        what = "Its spouts stop to emit; what is under way is processed."
-        confirm(f"Deactivate {text(self._name)}", what, "Deactivate", lambda: self._api.deactivate(self._name))
-
-    def _reset(self) -> None:
-        what = "Slots that were given up after too many deaths are used again."
-        confirm(f"Reset {text(self._name)}", what, "Reset", lambda: self._api.reset(self._name))
 
     def _kill(self) -> None:
         secs: dict[str, Any] = {}
@@ -89,9 +85,9 @@ class Orders:
                         max=row["tasks_fixed"], precision=0,
                     ).classes("w-full").props("dense")
 
-        def carry_out() -> None:
+        def carry_out() -> str:
             executors = {key[3:]: int(box.value) for key, box in given.items() if key != "workers" and box.value}
-            self._api.rebalance(self._name, int(given["workers"].value), executors)
+            return self._api.rebalance(self._name, int(given["workers"].value), executors)
 
         what = "It is drained for up to its message timeout, and spread anew."
         confirm(f"Rebalance {text(self._name)}", what, "Rebalance", carry_out, fields)

@@ -7,10 +7,9 @@ from typing import Any
 from nicegui import ui
 
 from squall.ui.cluster_api import ClusterApi
-from squall.ui.pages.live_table import Table
 from squall.ui.pages.look import CALM, ERROR, IDLE, WARM
 from squall.ui.pages.orders import heal_all, inject_fault
-from squall.ui.pages.shell import Shell, Tiles, address_of, card, number, small_button, text
+from squall.ui.pages.shell import Shell, Table, Tiles, address_of, card, number, small_button
 
 STATUS_COLOURS = {"ACTIVE": CALM, "FINISHED": CALM, "INACTIVE": IDLE, "REBALANCING": WARM}
 """Of a topology's status; any other is a trouble."""
@@ -22,12 +21,15 @@ class Overview:
     def __init__(self, api: ClusterApi) -> None:
         self._api = api
         with Shell(api, "Cluster", []) as shell:
-            self._tiles = Tiles([
-                ("topologies", "topologies"), ("acked", "messages acked /s"), ("nodes", "nodes"),
-                ("slots", "slots used, of all"), ("workers", "workers ready"), ("cpu", "CPU, % of one core"),
-                ("memory", "memory, MiB"),
-            ])
-            self._topologies = self._make_topologies()
+            self._tiles = Tiles()
+            with card("Topologies"):
+                self._topologies = Table(
+                    [("name", "name", "link"), ("status", "status", "chip"), ("dead_letters", "dead letters", "n"),
+                     ("restarts_total", "restarts", "n"), ("acked_per_sec", "acked /s", "n"), ("failed", "failed", "n"),
+                     ("pending", "pending", "n"), ("p99", "p99 ms", "n1"), ("workers", "workers", ""),
+                     ("executed_per_sec", "executed /s", "n"), ("tasks", "tasks", "n"), ("uptime_secs", "up for", "t")],
+                    "No topology runs here: `squall submit FILE` starts one.", "name", rows_per_page=20,
+                )
             with ui.element("div").classes("sq-two"):
                 with card("Nodes"):
                     self._nodes = Table(
@@ -56,82 +58,60 @@ class Overview:
                 )
         shell.live(self._update)
 
-    @staticmethod
-    def _make_topologies() -> Table:
-        with card("Topologies"):
-            return Table(
-                [("name", "name", "link"), ("status", "status", "chip"), ("dead_letters", "dead letters", "n"),
-                 ("restarts", "restarts", "n"), ("acked_per_sec", "acked /s", "n"), ("failed", "failed", "n"),
-                 ("pending", "pending", "n"), ("p99", "p99 ms", "n1"), ("workers", "workers", ""),
-                 ("executed_per_sec", "executed /s", "n"), ("tasks", "tasks", "n"), ("uptime_secs", "up for", "t")],
-                "No topology runs here: `squall submit FILE` starts one.", "name", rows_per_page=20,
-            )
-
     def _update(self) -> None:
         cluster, rows, processes = self._api.cluster(), self._api.topologies(), self._api.processes()
         slots = sum(map(len, cluster["nodes"].values()))
-        free = cluster["free_slots"]
-        self._tiles.show("topologies", number(len(rows)))
-        self._tiles.show("acked", number(sum(row["rates"]["acked_per_sec"] for row in rows)))
-        self._tiles.show("nodes", number(len(cluster["nodes"])))
-        self._tiles.show("slots", f"{slots - len(free)} / {slots}")
         ready, wanted = (sum(row[key] for row in rows) for key in ("workers_ready", "workers_wanted"))
-        self._tiles.show("workers", f"{ready} / {wanted}", "" if ready >= wanted else "warn")
-        self._tiles.show("cpu", number(sum(row["cpu_percent"] or 0 for row in processes)))
-        self._tiles.show("memory", number(sum(row["rss_bytes"] for row in processes) / (1 << 20)))
-        self._topologies.show([_topology_row(row) for row in rows])
+        self._tiles.show({
+            "topologies": number(len(rows)),
+            "messages acked /s": number(sum(row["rates"]["acked_per_sec"] for row in rows)),
+            "nodes": number(len(cluster["nodes"])),
+            "slots used, of all": f"{slots - len(cluster['free_slots'])} / {slots}",
+            "workers ready": (f"{ready} / {wanted}", "" if ready >= wanted else "warn"),
+            "CPU, % of one core": number(sum(row["cpu_percent"] or 0 for row in processes)),
+            "memory, MiB": number(sum(row["rss_bytes"] for row in processes) / (1 << 20)),
+        })
+        self._topologies.show(
+            {
+                **row, **row["rates"], "p99": row["recent_latency_ms"]["p99"], "href": address_of(row["name"]),
+                "workers": f"{row['workers_ready']} / {row['workers_wanted']}",
+                "colour": STATUS_COLOURS.get(row["status"], ERROR),
+            }
+            for row in rows
+        )
         self._nodes.show(_node_rows(cluster))
-        self._faults.show(fault_rows(cluster["faults"]))
+        self._faults.show(cluster["faults"])
         if not self._api.read_only:
             self._heal.set_visibility(bool(cluster["faults"]))
-        self._processes.show([
-            {**row, "name": text(row["name"]), "topology": text(row["topology"]),
-             "href": address_of(row["topology"]) if self._api.sampler.has(row["topology"]) else ""}
+        self._processes.show(
+            {**row, "href": address_of(row["topology"]) if self._api.sampler.has(row["topology"]) else ""}
             for row in processes
-        ])
+        )
         self._deaths.show(self._death_rows(cluster))
 
     def _death_rows(self, cluster: dict[str, Any]) -> list[dict[str, Any]]:
-        rows = [
-            {"key": f"d{index}", "who": text(death["daemon"]), "at_unix_secs": death["at_unix_secs"], "times": 1,
-             "reason": text(death["reason"]), "error": text(death["error"])}
-            for index, death in enumerate(reversed(cluster["daemon_deaths"]))
-        ]
+        rows = [{"times": 1, **death, "who": death["daemon"]} for death in reversed(cluster["daemon_deaths"])]
         for name in self._api.sampler.names():
             topology = self._api.topology(name)
             began = topology["at_unix_secs"] - topology["uptime_secs"]
-            for index, death in enumerate(reversed(topology["deaths"])):
-                rows.append({
-                    "key": f"w{name} {index}", "who": f"worker {text(death['worker'])} of {text(name)}",
-                    "at_unix_secs": began + death["last_secs"], "times": death["times"],
-                    "reason": text(death["reason"]), "error": text(death["error"]),
-                })
+            rows += [
+                {**death, "who": f"worker {death['worker']} of {name}", "at_unix_secs": began + death["last_secs"]}
+                for death in reversed(topology["deaths"])
+            ]
         return sorted(rows, key=lambda row: -row["at_unix_secs"])
-
-
-def _topology_row(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "name": text(row["name"]), "href": address_of(row["name"]), "status": row["status"],
-        "colour": STATUS_COLOURS.get(row["status"], ERROR),
-        **{key: row["rates"][key] for key in ("acked_per_sec", "executed_per_sec")},
-        **{key: row[key] for key in ("pending", "failed", "dead_letters", "tasks", "uptime_secs")},
-        "p99": row["recent_latency_ms"]["p99"], "restarts": row["restarts_total"],
-        "workers": f"{row['workers_ready']} / {row['workers_wanted']}",
-    }
 
 
 def _node_rows(cluster: dict[str, Any]) -> list[dict[str, Any]]:
     free = set(cluster["free_slots"])
     rows = []
-    for node, slots in cluster["nodes"].items():
+    for node in dict.fromkeys([*cluster["nodes"], *cluster["gone"]]):
+        slots = cluster["nodes"].get(node, [])
         state = "leaving" if node in cluster["leaving"] else "gone" if node in cluster["gone"] else "up"
         rows.append({
-            "node": text(node), "state": state, "colour": CALM if state == "up" else ERROR,
-            "used": sum(slot not in free for slot in slots), "slots": len(slots),
+            "node": node, "state": state, "colour": CALM if state == "up" else ERROR, "slots": len(slots),
+            "used": sum(slot not in free for slot in slots),
         })
-    gone = [{"node": text(node), "state": "gone", "colour": ERROR, "used": 0, "slots": 0}
-            for node in cluster["gone"] if node not in cluster["nodes"]]
-    return rows + gone
+    return rows
 
 
 def fault_table() -> Table:
@@ -139,10 +119,3 @@ def fault_table() -> Table:
         [("kind", "kind", ""), ("hits", "who", "wrap"), ("left_secs", "left", "t")],
         "Nothing is broken on purpose.", "id",
     )
-
-
-def fault_rows(faults: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {"id": fault["id"], "kind": fault["kind"], "hits": text(fault["hits"]), "left_secs": fault["left_secs"]}
-        for fault in faults
-    ]

@@ -7,7 +7,7 @@ answered is told on the page, which goes on asking.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -144,23 +144,65 @@ def small_button(label: str, icon: str, on_click: Callable[..., Any], tone: str 
     return button.props("outline dense no-caps padding='3px 10px'").classes(f"sq-btn sq-{tone or 'link'}")
 
 
+Figure = str | tuple[str, str]
+"""As it is shown, and perhaps its tone: "bad" or "warn"."""
+
+
 class Tiles:
     """Figures in a row, each with its unit below."""
 
-    def __init__(self, names: Sequence[tuple[str, str]]) -> None:
-        """`names`: (key, what it is and its unit)."""
-        self._values = {}
-        with ui.element("div").classes("sq-tiles"):
-            for key, what in names:
-                with ui.element("div").classes("sq-tile"):
-                    self._values[key] = ui.label("–").classes("v")
-                    ui.label(what).classes("u")
+    def __init__(self) -> None:
+        self._box = ui.element("div").classes("sq-tiles")
+        self._labels: dict[str, ui.label] = {}
 
-    def show(self, key: str, text: str, tone: str = "") -> None:
-        """Set a figure; `tone`: "", "bad", "warn" or "good"."""
-        label = self._values[key]
-        label.set_text(text)
-        label.classes(replace=f"v sq-{tone}" if tone else "v")
+    def show(self, figures: Mapping[str, Figure]) -> None:
+        """Set the figures by their units."""
+        for unit, figure in figures.items():
+            if unit not in self._labels:
+                with self._box, ui.element("div").classes("sq-tile"):
+                    self._labels[unit] = ui.label()
+                    ui.label(unit).classes("u")
+            shown, tone = (figure, "") if isinstance(figure, str) else figure
+            self._labels[unit].set_text(shown)
+            self._labels[unit].classes(replace=f"v sq-{tone}" if tone else "v")
+
+
+class Table(ui.element, component="live_table.js"):
+    """A table that is sent again only when it has changed. Without rows it says why. Texts are shown as lines that do
+    no harm."""
+
+    def __init__(
+        self, columns: Sequence[tuple[str, str, str]], empty: str, key: str = "key", rows_per_page: int = 0,
+        filtered: bool = False, sort: str = "", on_pick: Callable[[Any], Any] | None = None,
+    ) -> None:
+        """`columns`: (key, title, kind); kinds: "" text, "link" to the row's `href`, "wrap", "chip" in the row's
+        `colour`, "pick" and "replay" call `on_pick` with the row's key; for numbers "n" (with decimals: "n1" to "n3"),
+        "b" bytes, "p" a share, "t" seconds, "at" a moment. `key`: what tells rows apart, by default their place.
+        `sort`: the column to sort by, the most first."""
+        super().__init__()
+        self._names = [key, *(name for name, _, _ in columns), "colour", "why_no_payload"]
+        self._rows: list[dict[str, Any]] = []
+        self.props.update({
+            "columns": columns, "rows": self._rows, "row-key": key, "empty": empty, "rows-per-page": rows_per_page,
+            "filtered": filtered, "sort-by": sort or None, "descending": bool(sort),
+        })
+        if on_pick is not None:
+            self.on("pick", on_pick)
+
+    def show(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Show rows, which may have more than there are columns for."""
+        shown = [
+            {**{name: _cell(row.get(name)) for name in self._names}, "href": row.get("href"), "key": place}
+            for place, row in enumerate(rows)
+        ]
+        if shown != self._rows:
+            self._rows = self.props["rows"] = shown
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, 3)
+    return text(value) if isinstance(value, str) else value
 
 
 def text(value: object) -> str:
@@ -175,6 +217,11 @@ def lines(value: str) -> str:
 
 def number(value: float | None, decimals: int = 0) -> str:
     return "–" if value is None else f"{value:,.{decimals}f}"
+
+
+def alarm(count: int, tone: str) -> Figure:
+    """A number that has this tone unless it is 0."""
+    return number(count), tone * bool(count)
 
 
 def clock(unix_secs: float) -> str:
@@ -192,12 +239,12 @@ def duration(secs: float | None) -> str:
     return " ".join(found[:2]) or "0 s"
 
 
-async def order(what: Callable[[], Any], done: str) -> bool:
-    """Carry out an order beside the event loop, and tell how it went. Return whether it did."""
+async def order(what: Callable[[], Any], done: str) -> Any:
+    """Carry out an order beside the event loop, and tell how it went. Return its answer, None if it was refused."""
     try:
-        await run.io_bound(what)
+        answer = await run.io_bound(what)
     except SquallError as error:
         ui.notify(plain(error), type="negative", multi_line=True, close_button="OK", timeout=10_000)
-        return False
+        return None
     ui.notify(done, type="positive")
-    return True
+    return answer

@@ -10,13 +10,12 @@ from nicegui import ui
 from squall.engine.plural import plural
 from squall.scheduler.client.described import event_time_lines
 from squall.ui.cluster_api import ClusterApi
-from squall.ui.pages.flow import FlowGraph, busiest_of
-from squall.ui.pages.look import ALMOST, BUSY, ERROR
+from squall.ui.pages.flow import FlowGraph, busiest_of, colour_of
+from squall.ui.pages.look import ALMOST, BUSY, CALM, ERROR, WARM
 from squall.ui.pages.orders import Orders
 from squall.ui.pages.over_time import Charts
 from squall.ui.pages.overview import STATUS_COLOURS
-from squall.ui.pages.shell import Shell, Tiles, address_of, duration, heading, number, text
-from squall.ui.pages.tables import Components, Workers
+from squall.ui.pages.shell import Shell, Table, Tiles, address_of, alarm, card, duration, heading, number, text
 from squall.ui.pages.traces import Profiler, Traces
 from squall.ui.pages.troubles import DeadLetterList, ErrorList, Events, LogSearch
 
@@ -24,6 +23,7 @@ _TABS = {
     "flow": "Flow", "components": "Components", "workers": "Workers", "errors": "Errors", "letters": "Dead letters",
     "events": "Events", "logs": "Logs", "traces": "Traces",
 }
+WORKER_COLOURS = {"ready": CALM, "starting": WARM}
 
 
 class TopologyPage:
@@ -60,11 +60,7 @@ class TopologyPage:
             if not self._api.read_only:
                 Orders(self._api, self._name, self._document)
             self._hint = ui.label().classes("sq-alert").props("role=status")
-            self._tiles = Tiles([
-                ("acked", "messages acked/s"), ("emitted", "messages out/s"), ("pending", "messages pending"),
-                ("p50", "p50 now, ms"), ("p99", "p99 now, ms"), ("failed", "attempts failed"),
-                ("letters", "dead letters"), ("restarts", "restarts"),
-            ])
+            self._tiles = Tiles()
 
     # ---- tabs ----
 
@@ -109,21 +105,21 @@ class TopologyPage:
         rates, latency = document["rates"], document["latency_ms"]
         self._status.set_text(document["status"])
         self._status.style(f"background:{STATUS_COLOURS.get(document['status'], ERROR)}")
-        ready = sum(worker["state"] == "ready" for worker in document["workers"])
-        tasks = sum(row["tasks"] for row in document["components"].values())
+        row = self._api.row(self._name)
         self._about.set_text(
-            f"up for {duration(document['uptime_secs'])} · {ready} of {document['workers_wanted']} workers ready · "
-            f"{len(document['components'])} components · {tasks} tasks"
+            f"up for {duration(row['uptime_secs'])} · {row['workers_ready']} of {row['workers_wanted']} workers ready"
+            f" · {len(document['components'])} components · {row['tasks']} tasks"
         )
-        show = self._tiles.show
-        show("acked", number(rates["acked_per_sec"]))
-        show("emitted", number(rates["emitted_per_sec"]))
-        show("pending", number(document["pending"]))
-        show("p50", number(latency["p50"], 2))
-        show("p99", number(latency["p99"], 2))
-        show("failed", number(document["failed"]), "warn" if document["failed"] else "")
-        show("letters", number(document["dead_letters"]), "bad" if document["dead_letters"] else "")
-        show("restarts", number(document["restarts_total"]), "warn" if document["restarts_total"] else "")
+        self._tiles.show({
+            "messages acked/s": number(rates["acked_per_sec"]),
+            "messages out/s": number(rates["emitted_per_sec"]),
+            "messages pending": number(document["pending"]),
+            "p50 now, ms": number(latency["p50"], 2),
+            "p99 now, ms": number(latency["p99"], 2),
+            "attempts failed": alarm(document["failed"], "warn"),
+            "dead letters": alarm(document["dead_letters"], "bad"),
+            "restarts": alarm(document["restarts_total"], "warn"),
+        })
         self._count("errors", sum(row["errors"] for row in document["components"].values()))
         self._count("letters", document["dead_letters"])
         hint, tone = hint_of(document)
@@ -135,47 +131,38 @@ class TopologyPage:
 
 def hint_of(document: Mapping[str, Any]) -> tuple[str, str]:
     """What stands out, in words, and its tone: what someone who sees the page for the first time looks for."""
-    said, tone = [], "good"
-    if document["why_stopped"]:
-        said.append(f"It has stopped: {text(document['why_stopped'])}. Activate goes on once that is mended.")
-        tone = "bad"
-    if document["given_up"]:
-        said.append(f"Slots were given up after too many deaths: {', '.join(document['given_up'])} (see Errors).")
-        tone = "bad"
-    elif any(worker["state"] not in ("ready", "stopped") for worker in document["workers"]) or not document["workers"]:
-        said.append("Not all of its workers are ready (see Workers).")
-        tone = "warn"
-    if document["faults"]:
-        kinds = ", ".join(text(fault["kind"]) for fault in document["faults"])
-        said.append(f"Broken on purpose: {kinds} (see Events).")
-        tone = "warn"
-    if document["dead_letters"]:
-        many = plural(document["dead_letters"], "message was", "messages were")
-        said.append(f"{many} given up (see Dead letters).")
-        tone = "bad"
-    if document["late_dropped"]:
-        said.append(f"{plural(document['late_dropped'], 'late tuple was', 'late tuples were')} dropped by windows.")
-        tone = "bad"
-    if document["ahead"]:
-        many = plural(document["ahead"], "tuple was", "tuples were")
-        said.append(f"{many} too far ahead of the clock to move event time.")
-        tone = "warn" if tone == "good" else tone
-    # A source that is read to its end holds up event time for 5 s: only what does for longer stands out.
-    said += [f"Windows: {text(line)}." for line in event_time_lines(document, least_secs=10)]
-    faulty = {text(name): row["errors"] for name, row in document["components"].items() if row["errors"]}
-    if faulty:
-        said.append(f"Errors in {', '.join(f'{name} ({count:,})' for name, count in faulty.items())} (see Errors).")
-        tone = "bad" if tone == "good" else tone
+    workers, given_up = document["workers"], document["given_up"]
+    faulty = [f"{text(name)} ({row['errors']:,})" for name, row in document["components"].items() if row["errors"]]
+    hints: list[tuple[Any, str, str]] = [
+        (document["why_stopped"], "bad",
+         f"It has stopped: {text(document['why_stopped'])}. Activate goes on once that is mended."),
+        (given_up, "bad", f"Slots were given up after too many deaths: {', '.join(given_up)} (see Errors)."),
+        (not given_up and not (workers and all(row["state"] in ("ready", "stopped") for row in workers)), "warn",
+         "Not all of its workers are ready (see Workers)."),
+        (document["faults"], "warn",
+         f"Broken on purpose: {', '.join(text(fault['kind']) for fault in document['faults'])} (see Events)."),
+        (document["dead_letters"], "bad",
+         f"{plural(document['dead_letters'], 'message was', 'messages were')} given up (see Dead letters)."),
+        (document["late_dropped"], "bad",
+         f"{plural(document['late_dropped'], 'late tuple was', 'late tuples were')} dropped by windows."),
+        (document["ahead"], "warn",
+         f"{plural(document['ahead'], 'tuple was', 'tuples were')} too far ahead of the clock to move event time."),
+        # A source that is read to its end holds up event time for 5 s: only what does for longer stands out.
+        *((True, "good", f"Windows: {text(line)}.") for line in event_time_lines(document, least_secs=10)),
+        (faulty, "bad", f"Errors in {', '.join(faulty)} (see Errors)."),
+    ]
     capacity, slowest = busiest_of(document)
     if capacity >= ALMOST:
         row, recent = document["components"][slowest], document["recent"][slowest]
-        said.append(
+        hints.append((True, "warn", (
             f"{'Bottleneck' if capacity >= BUSY else 'Busiest'}: {text(slowest)} works {capacity:.0%} "
             f"of the time, {recent['execute_latency_ms']:.3g} ms per tuple, {plural(row['in_queue'], 'tuple')} queued"
             + (f"; it has {row['executors']} of at most {row['tasks_fixed']} executors." if capacity >= BUSY else ".")
-        )
-        tone = "warn" if tone == "good" else tone
-    return (" ".join(said) or "Nothing stands out: no errors, no deaths, and no component at its limit."), tone
+        )))
+    shown = [hint for shows, _, hint in hints if shows]
+    tones = [tone for shows, tone, _ in hints if shows]
+    tone = next((tone for tone in ("bad", "warn") if tone in tones), "good")
+    return " ".join(shown) or "Nothing stands out: no errors, no deaths, and no component at its limit.", tone
 
 
 def missing(api: ClusterApi, name: str) -> None:
@@ -189,3 +176,71 @@ def missing(api: ClusterApi, name: str) -> None:
             ui.navigate.to(address_of(name))
 
     shell.live(look)
+
+
+class Components:
+    """One row for each component."""
+
+    def __init__(self) -> None:
+        with card("Components", "Rates are of now. Capacity: the share of its time that a task is at work."):
+            self._table = Table(
+                [("name", "component", "link"), ("kind", "kind", "chip"), ("capacity", "capacity", "p"),
+                 ("errors", "errors", "n"), ("failed", "failed", "n"), ("in_queue", "in queue", "n"),
+                 ("executed_per_sec", "executed /s", "n"), ("emitted_per_sec", "emitted /s", "n"),
+                 ("execute_latency_ms", "ms per tuple", "n3"), ("pending", "pending", "n"),
+                 ("executors", "executors", "n"), ("tasks", "tasks", "n")],
+                "It has no components.", "name", rows_per_page=25, filtered=True, sort="capacity",
+            )
+
+    def update(self, document: Mapping[str, Any]) -> None:
+        recent = document["recent"]
+        self._table.show(
+            {
+                **component, **recent[name], "name": name, "href": address_of(document["name"], name),
+                "colour": colour_of(component, recent[name]),
+                **(dict.fromkeys(("capacity", "execute_latency_ms")) if component["kind"] == "spout" else {}),
+            }
+            for name, component in document["components"].items()
+        )
+
+
+class Workers:
+    """Workers with what they cost, and executors."""
+
+    def __init__(self, api: ClusterApi) -> None:
+        self._api = api
+        with card("Workers", "CPU: 100 % is one core."):
+            self._waits = ui.label().classes("sq-alert bad")
+            self._workers = Table(
+                [("worker", "node and port", ""), ("state", "state", "chip"), ("restarts", "restarts", "n"),
+                 ("cpu_percent", "CPU %", "n1"), ("rss_bytes", "memory", "b"), ("held_bytes", "in its queues", "b"),
+                 ("uptime_secs", "up for", "t"), ("opening", "opening", "wrap"), ("executors", "executors", "n"),
+                 ("pid", "pid", "")],
+                "It has no workers: it waits for a free slot, or was just submitted.", "worker", rows_per_page=20,
+            )
+        with card("Executors"):
+            self._executors = Table(
+                [("component", "component", "link"), ("tasks", "tasks", ""), ("worker", "worker", "")],
+                "It has no executors: no worker runs it.", rows_per_page=20, filtered=True,
+            )
+
+    def update(self, document: Mapping[str, Any]) -> None:
+        processes = {row["pid"]: row for row in self._api.processes()}
+        given_up = document["given_up"]
+        self._waits.set_text(f"Given up after too many deaths: {', '.join(given_up)}. Reset lets them start again.")
+        self._waits.set_visibility(bool(given_up))
+        self._workers.show(
+            {
+                **processes.get(worker["pid"], {}), **worker, "colour": WORKER_COLOURS.get(worker["state"], ERROR),
+                "opening": worker["opening"] and "{component} task {task}: {secs} s".format(**worker["opening"]),
+            }
+            for worker in document["workers"]
+        )
+        components = document["components"]
+        self._executors.show(
+            {
+                **row, "tasks": "–".join(map(str, dict.fromkeys(row["tasks"]))),
+                "href": address_of(document["name"], row["component"]) if row["component"] in components else "",
+            }
+            for row in document["executors"]
+        )

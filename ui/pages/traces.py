@@ -11,10 +11,9 @@ from nicegui import ui
 
 from squall.engine.plural import plural
 from squall.ui.cluster_api import ClusterApi
-from squall.ui.pages.live_table import Table
 from squall.ui.pages.look import AXIS, CALM, ERROR, LINES, WARM
-from squall.ui.pages.shell import card, number, order, small_button, text
-from squall.ui.tracing.way import perfetto
+from squall.ui.pages.shell import Table, card, order, small_button, text
+from squall.ui.way import outcome_of, perfetto
 
 _SAMPLES = {0.1: "1 in 10", 0.01: "1 in 100", 0.001: "1 in 1,000", 1.0: "every message"}
 _SECS = {5: "5 s", 10: "10 s", 60: "1 min"}
@@ -50,9 +49,9 @@ class Traces:
     async def _begin(self) -> None:
         message_id = (self._id.value or "").strip()
         secs, sample = float(self._secs.value), 0.0 if message_id else float(self._sample.value)
-        begun = dict[str, Any]()
         api, name = self._api, self._name
-        if not await order(lambda: begun.update(api.begin_trace(name, message_id, sample, secs)), "Following."):
+        begun = await order(lambda: api.begin_trace(name, message_id, sample, secs), "Following.")
+        if begun is None:
             return
         if self._trace_id:
             self._api.end_watch(self._trace_id)
@@ -68,11 +67,11 @@ class Traces:
         if not self._messages and self._wanted:
             told = f"No message {text(self._wanted)} was emitted since"
         self._state.set_text(f"{told}; it has ended." if found["ended"] else f"{told}, and it goes on.")
-        rows = [_row(index, way) for index, way in enumerate(self._messages)]
+        rows = list(map(_row, self._messages))
         self._table.show(rows)
-        whole = [row for row in rows if row["took_ms"] is not None]
+        whole = [place for place, row in enumerate(rows) if row["took_ms"] is not None]
         if whole and not self._shown:
-            self._pick(max(whole, key=lambda row: row["took_ms"])["key"])
+            self._pick(max(whole, key=lambda place: rows[place]["took_ms"]))
         if found["ended"]:
             self._trace_id = ""
 
@@ -87,7 +86,7 @@ class Traces:
                 data = json.dumps(perfetto([way])).encode()
                 small_button("Perfetto file", "download", lambda: ui.download(data, "trace.json"))
             for count, attempt in enumerate(way["attempts"], 1):
-                ui.label(_told(count, attempt)).classes("sq-soft")
+                ui.label(text(f"Attempt {count}: {outcome_of(attempt)}")).classes("sq-soft")
                 hops = attempt["hops"][:_MOST_HOPS]
                 if hops:
                     ui.echart(_timeline(hops)).style(f"height:{90 + 26 * len(hops)}px;width:100%").props(
@@ -96,20 +95,12 @@ class Traces:
                     ui.label(f"The first {_MOST_HOPS} of {len(attempt['hops']):,} hops.").classes("sq-soft")
 
 
-def _row(index: int, way: Mapping[str, Any]) -> dict[str, Any]:
+def _row(way: Mapping[str, Any]) -> dict[str, Any]:
     last = way["attempts"][-1]
     return {
-        "key": index, "message_id": text(way["message_id"]), "outcome": last["outcome"],
-        "colour": _OUTCOMES[last["outcome"]], "took_ms": last["took_ms"], "attempts": len(way["attempts"]),
-        "hops": len(last["hops"]), "values": text(way["values"])[:120],
+        **last, "message_id": way["message_id"], "colour": _OUTCOMES[last["outcome"]],
+        "attempts": len(way["attempts"]), "hops": len(last["hops"]), "values": way["values"][:120],
     }
-
-
-def _told(count: int, attempt: Mapping[str, Any]) -> str:
-    took = "" if attempt["took_ms"] is None else f" after {number(attempt['took_ms'], 2)} ms"
-    why = attempt["failure"]
-    where = f": {why['reason']} in {why['component']}[{why['task']}]: {why['error']}" if why else ""
-    return text(f"Attempt {count}: {attempt['outcome']}{took}{where}")
 
 
 def _timeline(hops: list[dict[str, Any]]) -> dict[str, Any]:
@@ -150,8 +141,8 @@ class TupleList:
                                 "None are shown." if api.read_only else "None yet.", rows_per_page=0)
 
     async def _begin(self) -> None:
-        begun = dict[str, Any]()
-        if await order(lambda: begun.update(self._api.begin_tap(self._name, self._component)), "Watching."):
+        begun = await order(lambda: self._api.begin_tap(self._name, self._component), "Watching.")
+        if begun is not None:
             self._tap_id = begun["id"]
 
     def update(self) -> None:
@@ -159,10 +150,7 @@ class TupleList:
         if not self._tap_id:
             return
         found = self._api.tap(self._tap_id)
-        self._table.show([
-            {"key": index, "task": row["task"], "stream": row["stream"], "values": text(row["values"])}
-            for index, row in enumerate(reversed(found["tuples"][-20:]))
-        ])
+        self._table.show(reversed(found["tuples"][-20:]))
         if found["ended"]:
             self._tap_id = ""
 
@@ -180,11 +168,12 @@ class Profiler:
             self._links = ui.element("div")
 
     async def _draw(self) -> None:
-        worker, secs, made = self._worker.value, float(self._secs.value), dict[str, Any]()
+        worker, secs = self._worker.value, float(self._secs.value)
         self._button.disable()
-        if worker and await order(lambda: made.update(self._api.profile(self._name, worker, secs)), "Drawn."):
+        drawn = await order(lambda: self._api.profile(self._name, worker, secs), "Drawn.") if worker else None
+        if drawn is not None:
             with self._links:
-                ui.link(f"{worker}, {secs:g} s", f"/api/squall/v1/profiles/{made['id']}", new_tab=True)
+                ui.link(f"{worker}, {secs:g} s", f"/api/squall/v1/profiles/{drawn['id']}", new_tab=True)
         self._button.enable()
 
     def update(self, document: Mapping[str, Any]) -> None:

@@ -9,75 +9,86 @@ from typing import Any
 from nicegui import run, ui
 
 from squall.engine.errors import SquallError
+from squall.engine.report.document import to_document
 from squall.engine.report.repeats import equal_failures
 from squall.scheduler.records.dead_letters import DeadLetter
 from squall.ui.cluster_api import ClusterApi
-from squall.ui.pages.live_table import Table
 from squall.ui.pages.orders import confirm
-from squall.ui.pages.overview import fault_rows, fault_table
-from squall.ui.pages.shell import card, clock, lines, order, small_button, text
+from squall.ui.pages.overview import fault_table
+from squall.ui.pages.shell import Table, card, clock, lines, order, small_button, text
 
 
 class ErrorList:
     """Last words of workers, errors of components by component and reason."""
 
-    def __init__(self, with_deaths: bool = True) -> None:
-        self._shown: Any = None
-        self._errors_shown: Any = None
-        if with_deaths:
+    def __init__(self, component: str = "") -> None:
+        """`component`: the only one whose errors are shown; without it, those of all, and deaths of workers."""
+        self._component = component
+        if not component:
             with card("Deaths of workers", "Equal ones are one line."):
-                self._deaths = ui.element("div").style("width:100%")
-        self._with_deaths = with_deaths
+                self._deaths = _Unfolding("No worker has died.")
         with card("Failures by reason", "Attempts at a message that did not end in an ack."):
             self._reasons = Table(
                 [("component", "component", ""), ("reason", "reason", ""), ("count", "times", "n")],
                 "Nothing has failed.", rows_per_page=20, sort="count",
             )
         with card("Errors", "The last failures of each component, equal ones as one line; press one for its message."):
-            self._errors = ui.element("div").style("width:100%")
+            self._errors = _Unfolding("No component has reported an error.")
 
     def update(self, document: Mapping[str, Any]) -> None:
-        self._reasons.show([
-            {"key": f"{name} {reason}", "component": text(name), "reason": text(reason), "count": count}
-            for name, row in document["failures"].items() for reason, count in row["counts"].items()
-        ])
+        """Show what has failed."""
+        failures = {
+            name: failed for name, failed in document["failures"].items() if self._component in ("", name)
+        }
+        self._reasons.show(
+            {"component": name, "reason": reason, "count": count}
+            for name, failed in failures.items() for reason, count in failed["counts"].items()
+        )
         began = document["at_unix_secs"] - document["uptime_secs"]
+        self._errors.show([
+            (f"{len(equal)} × {name}: {equal[-1]['error']} {equal[-1]['where']}", _described(equal, began))
+            for name, failed in failures.items() for equal in reversed(equal_failures(failed["last"]))
+        ])
+        if self._component:
+            return
         stacks = {(row["worker"], row["incarnation"]): row["error"] for row in document["errors"]}
-        deaths = [
+        self._deaths.show([
             ((f"{row['times']} × {row['worker']}, last at {clock(began + row['last_secs'])}: {row['reason']}; "
-             f"{row['error']}"),
+              f"{row['error']}"),
              stacks.get((row["worker"], row["incarnation"]), row["error"]))
             for row in document["deaths"]
-        ]
-        if self._with_deaths and deaths != self._shown:
-            self._shown = deaths
-            _unfold(self._deaths, deaths, "No worker has died.")
-        errors = [
-            (f"{len(equal)} × {name}: {equal[-1]['error']} {equal[-1]['where']}", _told(equal, began))
-            for name, component in document["failures"].items() for equal in reversed(equal_failures(component["last"]))
-        ]
-        if errors != self._errors_shown:
-            self._errors_shown = errors
-            _unfold(self._errors, errors, "No component has reported an error.")
+        ])
 
 
-def _told(equal: list[Mapping[str, Any]], began_unix_secs: float) -> str:
-    """When equal errors came, and the message of the last."""
+def _described(equal: list[Mapping[str, Any]], began_unix_secs: float) -> str:
+    """Tell when equal errors came, and the message of the last."""
     first, last = (clock(began_unix_secs + failure["at_secs"]) for failure in (equal[0], equal[-1]))
     failure = equal[-1]
     who = f" by message {failure['message_id']} of {failure['spout']}, in attempt {failure['attempt']}"
     return f"First at {first}, last at {last}{who * bool(failure['attempt'])}. Counted are the last, which are kept."
 
 
-def _unfold(box: ui.element, rows: list[tuple[str, str]], empty: str) -> None:
-    """Lines that open to a stack each."""
-    box.clear()
-    with box:
-        if not rows:
-            ui.label(empty).classes("sq-soft")
-        for title, stack in rows:
-            with ui.expansion(text(title)).classes("w-full"), ui.element("pre").classes("sq-pre").props("tabindex=0"):
-                ui.label(lines(stack) or "It left no words.")
+class _Unfolding:
+    """Lines that open to a stack each; made anew only when they have changed."""
+
+    def __init__(self, empty: str) -> None:
+        """`empty`: what is shown without lines."""
+        self._empty, self._box = empty, ui.element("div").style("width:100%")
+        self._rows: list[tuple[str, str]] | None = None
+
+    def show(self, rows: list[tuple[str, str]]) -> None:
+        """Show these lines, each with its stack."""
+        if rows == self._rows:
+            return
+        self._rows = rows
+        self._box.clear()
+        with self._box:
+            if not rows:
+                ui.label(self._empty).classes("sq-soft")
+            for title, stack in rows:
+                box = ui.expansion(text(title)).classes("w-full")
+                with box, ui.element("pre").classes("sq-pre").props("tabindex=0"):
+                    ui.label(lines(stack) or "It left no words.")
 
 
 class DeadLetterList:
@@ -113,8 +124,8 @@ class DeadLetterList:
             self._all.set_visibility(bool(rows))
 
     async def _replay(self, event: Any) -> None:
-        if await order(lambda: self._api.replay(self._name, [event.args]), "Given back to its spout"):
-            self._read()
+        await order(lambda: self._api.replay(self._name, [event.args]), "Given back to its spout")
+        self._read()
 
     def _replay_all(self) -> None:
         what = "Every dead letter is given back to its spout, which emits it again."
@@ -126,10 +137,8 @@ def letter_row(letter: DeadLetter) -> dict[str, Any]:
     """Show a dead letter. One that ended its worker has neither error nor component: the reason says why, the worker
     where."""
     return {
-        **{key: text(getattr(letter, key)) for key in ("id", "values", "spout", "message_id", "why_no_payload")},
-        "why": text(": ".join(filter(None, (letter.reason, letter.error)))),
-        "where": text(letter.component or letter.worker),
-        "at": datetime.fromisoformat(letter.at).timestamp(), "attempt": letter.attempt,
+        **to_document(letter), "why": ": ".join(filter(None, (letter.reason, letter.error))),
+        "where": letter.component or letter.worker, "at": datetime.fromisoformat(letter.at).timestamp(),
     }
 
 
@@ -147,11 +156,8 @@ class Events:
             )
 
     def update(self, document: Mapping[str, Any]) -> None:
-        self._faults.show(fault_rows(document["faults"]))
-        self._table.show([
-            {"key": index, "at_unix_secs": mark["at_unix_secs"], "kind": mark["kind"], "text": text(mark["text"])}
-            for index, mark in reversed(list(enumerate(self._api.history(self._name, 3600.0, 1)["marks"])))
-        ])
+        self._faults.show(document["faults"])
+        self._table.show(reversed(self._api.history(self._name, 3600.0, 1)["marks"]))
 
 
 class LogSearch:

@@ -1,27 +1,44 @@
 """Storm's REST API of the UI and the log viewer, below /api/v1: same paths, keys and units.
 
 Guarantees: a mistake is what it is in Storm, HTTP 500 with `error` and `errorMessage`. What is left out is listed in
-docs/rest.md.
+docs/rest.md. Only workers' logs can be read, by the names that `log_names` gives; a search reads 4 MiB at most, and
+says where the next one goes on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Query, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from squall.engine.errors import UsageError
+from squall.scheduler.client.log_tail import LogTail
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.rest import storm_cluster as cluster
-from squall.ui.rest import storm_logs as logs
 from squall.ui.rest import storm_topology as topology
 from squall.ui.rest.squall_api import SquallRoute
-from squall.ui.sampler import Sample
+from squall.ui.sampler import Unknown
 
-ALL_TIME = ":all-time"
+CHUNK_BYTES = 4 << 20
+_AROUND_BYTES = 128
+_QUESTIONS: dict[str, Callable[..., Any]] = {
+    "/cluster/summary": cluster.cluster_summary, "/cluster/configuration": cluster.configuration,
+    "/nimbus/summary": cluster.nimbus_summary, "/history/summary": cluster.history,
+    "/supervisor/summary": cluster.supervisor_summary, "/supervisor": cluster.supervisor_page,
+    "/owner-resources": cluster.owners, "/owner-resources/{owner}": cluster.owners,
+    "/topology/summary": cluster.topology_summary, "/topology/{id}": topology.topology_page,
+    "/topology/{id}/component/{component}": topology.component_page, "/topology/{id}/metrics": topology.metrics,
+    "/topology/{id}/visualization": topology.visualization,
+    "/topology/{id}/visualization-init": topology.visualization_init, "/topology/{id}/lag": topology.lag,
+    "/topology-workers/{id}": cluster.workers,
+}
+"""Path -> what answers, told its parameters."""
+MostMatches = Annotated[int, Query(alias="num-matches", ge=1, le=1000)]
+Wanted = Annotated[str, Query(alias="search-string", min_length=1)]
 
 
 class StormRoute(SquallRoute):
@@ -34,66 +51,11 @@ class StormRoute(SquallRoute):
 def storm_router(api: ClusterApi) -> APIRouter:
     """The routes, which ask and tell `api`."""
     router = APIRouter(prefix="/api/v1", route_class=StormRoute, include_in_schema=False)
-    _cluster(router, api)
-    _topologies(router, api)
+    for path, ask in _QUESTIONS.items():
+        router.add_api_route(path, partial(ask, api), response_model=None)
     _logs(router, api)
     _orders(router, api)
     return router
-
-
-def _cluster(router: APIRouter, api: ClusterApi) -> None:
-    for path, ask in {
-        "/cluster/summary": cluster.cluster_summary, "/nimbus/summary": cluster.nimbus_summary,
-        "/supervisor/summary": cluster.supervisor_summary, "/topology/summary": cluster.topology_summary,
-    }.items():
-        router.add_api_route(path, partial(ask, api), response_model=None)
-    router.add_api_route("/cluster/configuration", cluster.configuration)
-
-    @router.get("/owner-resources")
-    @router.get("/owner-resources/{owner}")
-    def owner(owner: str = "") -> Any:
-        return cluster.owners(api, owner)
-
-    @router.get("/history/summary")
-    def history() -> Any:
-        return {"topo-history": [sample.document["id"] for sample in cluster.samples(api)]}
-
-    @router.get("/supervisor")
-    def supervisor(id: str = "", host: str = "") -> Any:
-        return cluster.supervisor_page(api, id or host)
-
-
-def _topologies(router: APIRouter, api: ClusterApi) -> None:
-    def answering(ask: Callable[[ClusterApi, Sample, str], Any]) -> Callable[[str, str], Any]:
-        def answer(id: str, window: str = ALL_TIME) -> Any:
-            return ask(api, cluster.by_id(api, id), window)
-
-        return answer
-
-    for path, ask in {
-        "": topology.topology_page, "/metrics": topology.metrics, "/visualization": topology.visualization,
-    }.items():
-        router.add_api_route(f"/topology/{{id}}{path}", answering(ask))
-
-    @router.get("/topology-workers/{id}")
-    def workers(id: str) -> Any:
-        rows = cluster.worker_rows(cluster.by_id(api, id))
-        return {"hostPortList": rows, "logviewerPort": 0, "logviewerScheme": "http"}
-
-    @router.get("/topology/{id}/component/{component}")
-    def component(id: str, component: str, window: str = ALL_TIME) -> Any:
-        return topology.component_page(api, cluster.by_id(api, id), component, window)
-
-    @router.get("/topology/{id}/visualization-init")
-    def visualization_init(id: str) -> Any:
-        return {"visualizationTable": topology.visualization_table(cluster.by_id(api, id))}
-
-    @router.get("/topology/{id}/lag")
-    def lag(id: str) -> Any:
-        """As Storm tells of a spout whose lag it could not read; an empty list would say that none reads Kafka."""
-        components = cluster.by_id(api, id).document["components"]
-        row = {"spoutType": "UNKNOWN", "errorInfo": "how far it is behind is not known here: ask what it reads from"}
-        return [{"spoutId": name, **row} for name, component in components.items() if component["kind"] == "spout"]
 
 
 def _logs(router: APIRouter, api: ClusterApi) -> None:
@@ -101,33 +63,71 @@ def _logs(router: APIRouter, api: ClusterApi) -> None:
     @router.get("/download")
     def log(
         file: str, start: Annotated[int | None, Query(ge=0)] = None,
-        length: Annotated[int, Query(ge=1, le=logs.CHUNK_BYTES)] = 51200,
+        length: Annotated[int, Query(ge=1, le=CHUNK_BYTES)] = 51200,
     ) -> Response:
-        return PlainTextResponse(logs.text(api, file, start, length))
+        return PlainTextResponse(_log_text(api, file, start, length))
 
     @router.get("/searchLogs")
     @router.get("/listLogs")
     def names(topo_id: Annotated[str, Query(alias="topoId")] = "", port: int | None = None) -> Any:
-        return list(logs.names(api, topo_id, port))
+        return list(log_names(api, topo_id, port))
 
     @router.get("/search")
     def search(
-        file: str, wanted: Annotated[str, Query(alias="search-string", min_length=1)],
-        limit: Annotated[int, Query(alias="num-matches", ge=1, le=1000)] = 20,
+        file: str, wanted: Wanted, limit: MostMatches = 20,
         start: Annotated[int, Query(alias="start-byte-offset", ge=0)] = 0,
     ) -> Any:
-        return logs.search(api, file, wanted, limit, start)
+        return _found_in(api, file, wanted, limit, start)
 
     @router.get("/deepSearch/{id}")
-    def deep_search(
-        id: str, wanted: Annotated[str, Query(alias="search-string", min_length=1)],
-        limit: Annotated[int, Query(alias="num-matches", ge=1, le=1000)] = 20, port: int | None = None,
-    ) -> Any:
+    def deep_search(id: str, wanted: Wanted, limit: MostMatches = 20, port: int | None = None) -> Any:
         cluster.by_id(api, id)
-        found = [logs.search(api, name, wanted, limit, 0) for name in logs.names(api, id, port)]
         return [
-            {"fileOffset": 0, "searchString": wanted, "matches": one["matches"], "openedFiles": 1} for one in found
+            {"fileOffset": 0, "searchString": wanted, "openedFiles": 1,
+             "matches": _found_in(api, name, wanted, limit, 0)["matches"]}
+            for name in log_names(api, id, port)
         ]
+
+
+def log_names(api: ClusterApi, topology_id: str = "", port: int | None = None) -> dict[str, Path]:
+    """The logs of workers that run or have run: name -> file."""
+    return {
+        name: api.run_dir.logs / name
+        for sample in cluster.samples(api) if topology_id in ("", sample.document["id"])
+        for worker in LogTail(api.run_dir.worker_logs(sample.document["id"])).workers
+        if port is None or worker.endswith(f":{port}") for name in [cluster.log_name(sample, worker)]
+    }
+
+
+def _log_text(api: ClusterApi, file: str, start: int | None, length: int) -> bytes:
+    """A part of a log, by default its end."""
+    path = log_names(api).get(file)
+    if path is None or not path.exists():
+        raise Unknown(f"there is no log {file!r:.200}")
+    with open(path, "rb") as log:
+        size = log.seek(0, 2)
+        log.seek(max(0, size - length) if start is None else start)
+        return log.read(length)
+
+
+def _found_in(api: ClusterApi, file: str, wanted: str, limit: int, start: int) -> dict[str, Any]:
+    """The places of a text in a log."""
+    data, needle, at = _log_text(api, file, start, CHUNK_BYTES), wanted.encode(), 0
+    matches: list[dict[str, Any]] = []
+    while len(matches) < limit and (at := data.find(needle, at)) >= 0:
+        end = at + len(needle)
+        matches.append({
+            "byteOffset": start + at,
+            "beforeString": data[max(0, at - _AROUND_BYTES) : at].decode("utf-8", "replace"), "matchString": wanted,
+            "afterString": data[end : end + _AROUND_BYTES].decode("utf-8", "replace"),
+            "logviewerURL": f"/api/v1/log?file={file}&start={start + at}",
+        })
+        at = end
+    document = {"searchString": wanted, "startByteOffset": start, "matches": matches, "isDaemon": "no"}
+    is_full = len(matches) == limit
+    if is_full or len(data) == CHUNK_BYTES:
+        document["nextByteOffset"] = start + (at if is_full else len(data))
+    return document
 
 
 def _orders(router: APIRouter, api: ClusterApi) -> None:

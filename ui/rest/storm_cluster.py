@@ -82,7 +82,7 @@ def cluster_summary(api: ClusterApi) -> dict[str, Any]:
     }
 
 
-def configuration() -> dict[str, Any]:
+def configuration(api: ClusterApi) -> dict[str, Any]:
     """The defaults of all settings, by Storm's keys."""
     return {storm_key: value for _, storm_key, value, _ in Config()}
 
@@ -114,7 +114,8 @@ def _supervisor(api: ClusterApi, node: str) -> dict[str, Any]:
     }
 
 
-def supervisor_page(api: ClusterApi, node: str) -> dict[str, Any]:
+def supervisor_page(api: ClusterApi, id: str = "", host: str = "") -> dict[str, Any]:
+    node = id or host
     if node not in api.cluster()["nodes"]:
         raise Unknown(f"there is no supervisor {node!r:.80}")
     workers = [row for sample in samples(api) for row in worker_rows(sample) if row["host"] == node]
@@ -130,6 +131,14 @@ def topology_row(sample: Sample) -> dict[str, Any]:
         "executorsTotal": len(document["executors"]), "replicationCount": 1, "schedulerInfo": None, **_NO_MEMORY,
         "requestedGenericResources": "", "assignedGenericResources": "", "topologyVersion": "", "stormVersion": VERSION,
     }
+
+
+def history(api: ClusterApi) -> dict[str, Any]:
+    return {"topo-history": [sample.document["id"] for sample in samples(api)]}
+
+
+def workers(api: ClusterApi, id: str) -> dict[str, Any]:
+    return {"hostPortList": worker_rows(by_id(api, id)), "logviewerPort": 0, "logviewerScheme": "http"}
 
 
 def topology_summary(api: ClusterApi) -> dict[str, Any]:

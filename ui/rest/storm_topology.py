@@ -14,9 +14,9 @@ from squall.engine.api.config import SETTINGS
 from squall.engine.api.topology import ALL
 from squall.engine.errors import UsageError
 from squall.ui.charts import windowed
-from squall.ui.cluster_api import WINDOWS, ClusterApi
+from squall.ui.cluster_api import ALL_TIME, WINDOWS, ClusterApi
 from squall.ui.history import ComponentCounts, counts_of, total
-from squall.ui.rest.storm_cluster import place, pretty, topology_row, worker_rows
+from squall.ui.rest.storm_cluster import by_id, place, pretty, topology_row, worker_rows
 from squall.ui.sampler import Sample, Unknown
 
 _DEBUG = {"debug": False, "samplingPct": 10}
@@ -45,17 +45,9 @@ def _stats(kind: str, done: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _done(api: ClusterApi, sample: Sample, window: str) -> dict[str, dict[str, Any]]:
-    """What each component did in a window."""
-    over_secs, counts = api.window(sample.document["name"], WINDOWS[window])
-    return {
-        name: windowed(over_secs, counts.get(name, ComponentCounts()), component["tasks"])
-        for name, component in sample.document["components"].items()
-    }
-
-
-def topology_page(api: ClusterApi, sample: Sample, window: str) -> dict[str, Any]:
-    pretty_window, done = hint(window), _done(api, sample, window)
+def topology_page(api: ClusterApi, id: str, window: str = ALL_TIME) -> dict[str, Any]:
+    sample, pretty_window = by_id(api, id), hint(window)
+    done = api.activity(sample.document["name"], window)
     rows: dict[str, list[dict[str, Any]]] = {"spout": [], "bolt": []}
     for name, component in sample.document["components"].items():
         kind = component["kind"]
@@ -78,7 +70,7 @@ def configuration(sample: Sample) -> dict[str, Any]:
 
 
 def _topology_stats(api: ClusterApi, sample: Sample, window: str) -> dict[str, Any]:
-    over_secs, counts = api.window(sample.document["name"], WINDOWS[window])
+    over_secs, counts = api.window(sample.document["name"], window)
     components = sample.document["components"]
     spouts = total([done for name, done in counts.items() if components[name]["kind"] == "spout"])
     done = windowed(over_secs, spouts, 1)
@@ -111,22 +103,21 @@ def _last_error(sample: Sample, component: str) -> dict[str, Any]:
     return {"lastError": last.pop("error"), **last}
 
 
-def component_page(api: ClusterApi, sample: Sample, name: str, window: str) -> dict[str, Any]:
+def component_page(api: ClusterApi, id: str, component: str, window: str = ALL_TIME) -> dict[str, Any]:
+    sample, pretty_window = by_id(api, id), hint(window)
     document = sample.document
-    if name not in document["components"]:
-        raise Unknown(f"topology {document['name']} has no component {name!r:.80}")
-    component, kind = document["components"][name], document["components"][name]["kind"]
-    windows = [
-        {"window": each, "windowPretty": hint(each), **_stats(kind, _done(api, sample, each)[name])} for each in WINDOWS
-    ]
-    done = _done(api, sample, window)[name]
+    if component not in document["components"]:
+        raise Unknown(f"topology {document['name']} has no component {component!r:.80}")
+    row = document["components"][component]
+    kind, done = row["kind"], {each: api.activity(document["name"], each)[component] for each in WINDOWS}
+    windows = [{"window": each, "windowPretty": hint(each), **_stats(kind, done[each])} for each in WINDOWS]
     return {
-        "componentType": kind, "id": name, "name": document["name"], "executors": component["executors"],
-        "tasks": component["tasks"], "window": window, "windowHint": hint(window), "topologyId": document["id"],
+        "componentType": kind, "id": component, "name": document["name"], "executors": row["executors"],
+        "tasks": row["tasks"], "window": window, "windowHint": pretty_window, "topologyId": document["id"],
         "topologyName": document["name"], "topologyStatus": document["status"],
-        "componentErrors": errors_of(sample, name), "spoutSummary" if kind == "spout" else "boltStats": windows,
-        "inputStats": by_input(sample, component, done), "outputStats": by_output(component, done),
-        "executorStats": _executors(sample, name, kind), **_DEBUG, "eventLogLink": "",
+        "componentErrors": errors_of(sample, component), "spoutSummary" if kind == "spout" else "boltStats": windows,
+        "inputStats": by_input(sample, row, done[window]), "outputStats": by_output(row, done[window]),
+        "executorStats": _executors(sample, component, kind), **_DEBUG, "eventLogLink": "",
         "profilingAndDebuggingCapable": False, "profileActionEnabled": False, "profilerActive": [],
     }
 
@@ -181,8 +172,9 @@ def by_executor(sample: Sample, name: str) -> Iterator[tuple[dict[str, Any], dic
             yield each, windowed(sample.report.duration_secs, done, last - first + 1)
 
 
-def metrics(api: ClusterApi, sample: Sample, window: str) -> dict[str, Any]:
-    pretty_window, done = hint(window), _done(api, sample, window)
+def metrics(api: ClusterApi, id: str, window: str = ALL_TIME) -> dict[str, Any]:
+    sample, pretty_window = by_id(api, id), hint(window)
+    done = api.activity(sample.document["name"], window)
     rows: dict[str, list[dict[str, Any]]] = {"spout": [], "bolt": []}
     for name, component in sample.document["components"].items():
         outputs, kind = by_output(component, done[name]), component["kind"]
@@ -221,9 +213,21 @@ def visualization_table(sample: Sample) -> list[dict[str, Any]]:
     return [{":row": cells[at : at + 4]} for at in range(0, len(cells), 4)]
 
 
-def visualization(api: ClusterApi, sample: Sample, window: str) -> dict[str, Any]:
+def visualization_init(api: ClusterApi, id: str) -> dict[str, Any]:
+    return {"visualizationTable": visualization_table(by_id(api, id))}
+
+
+def lag(api: ClusterApi, id: str) -> list[dict[str, Any]]:
+    """As Storm tells of a spout whose lag it could not read; an empty list would say that none reads Kafka."""
+    row = {"spoutType": "UNKNOWN", "errorInfo": "how far it is behind is not known here: ask what it reads from"}
+    components = by_id(api, id).document["components"]
+    return [{"spoutId": name, **row} for name, component in components.items() if component["kind"] == "spout"]
+
+
+def visualization(api: ClusterApi, id: str, window: str = ALL_TIME) -> dict[str, Any]:
+    sample = by_id(api, id)
     hint(window)
-    done = _done(api, sample, window)
+    done = api.activity(sample.document["name"], window)
     return {
         name: {
             ":type": component["kind"], ":capacity": done[name]["capacity"],

@@ -17,14 +17,13 @@ from squall.engine.errors import UsageError
 from squall.engine.foreign.text import plain
 from squall.engine.report.document import strict_json
 from squall.scheduler.nimbus.submission import name_mistakes
-from squall.ui.cluster_api import ClusterApi
+from squall.ui.cluster_api import ALL_TIME, ClusterApi
 from squall.ui.rest import storm_cluster as cluster
 from squall.ui.rest import storm_topology as topology
 from squall.ui.sampler import Sample, Unknown
 
 idl: Any = thriftpy2.load(str(Path(__file__).with_name("nimbus.thrift")), module_name="squall_nimbus_thrift")
 """What thriftpy2 makes of the interface: its structs, exceptions and service."""
-_ALL_TIME = ":all-time"
 _FIELDS = {
     idl.SupervisorSummary: ("host", "uptimeSeconds", "slotsTotal", "slotsUsed", "id", "version", "blacklisted"),
     idl.TopologySummary: (
@@ -59,7 +58,7 @@ class StormNimbus:
         return idl.NimbusSummary(self._host, self._port, row["nimbusUpTimeSeconds"], leads, row["version"])
 
     def getNimbusConf(self) -> str:
-        return strict_json(cluster.configuration())
+        return strict_json(cluster.configuration(self._api))
 
     def isTopologyNameAllowed(self, name: str) -> bool:
         return not name_mistakes(name or "") and name not in self._api.sampler.names()
@@ -167,7 +166,7 @@ def _stats(sample: Sample, component: dict[str, Any], done: dict[str, Any]) -> A
 def _maps(rows: list[dict[str, Any]], *figures: str) -> Iterator[dict[str, Any]]:
     """Yield for each figure what Storm has of it: a map from window and stream, or input."""
     for figure in figures:
-        yield {_ALL_TIME: {
+        yield {ALL_TIME: {
             idl.GlobalStreamId(row["component"], row["stream"]) if "component" in row else row["stream"]:
             # Means are texts in REST.
             float(row[figure]) if isinstance(row[figure], str) else row[figure]

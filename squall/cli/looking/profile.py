@@ -15,7 +15,7 @@ from squall.cli.output import note, say
 from squall.engine.errors import UsageError
 from squall.scheduler.client.job import Job
 from squall.scheduler.common.duration import parse_duration_secs
-from squall.ui.profiling import record
+from squall.ui.processes import record
 
 _LOOK_SECS = 0.5
 """Over which the busiest worker is told."""

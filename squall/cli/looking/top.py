@@ -27,7 +27,7 @@ def top_command(name: str, interval_secs: float, directory: str | None) -> None:
     """Show the components of a topology live: rates, capacity, queues, errors. Keys: 1 to 0 sort by a column, Enter
     shows a component's executors and errors, q quits. Needs the extra `ui`."""
     try:
-        from squall.ui.terminal.top_screen import Top
+        from squall.ui.top_screen import Top
     except ModuleNotFoundError:
         raise UsageError("squall top needs Textual: pip install 'squall[ui]'") from None
     if not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):

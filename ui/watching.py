@@ -1,8 +1,8 @@
-"""The traces and taps that pages and programs have begun.
+"""Watches on running topologies, seen from whoever began them; and those that pages and programs have begun.
 
-Guarantees: what is begun here ends at its time, and its files with it; there are at most MOST at once.
+Guarantees: what is begun at a `WatchDesk` ends at its time, and its files with it; there are at most MOST at once.
 
-Thread: any; one at a time.
+Process: any of the owner's. Thread: of a `Watching` the one of its Job; of a `WatchDesk` any, one at a time.
 """
 
 from __future__ import annotations
@@ -15,16 +15,62 @@ from typing import Any
 
 from squall.engine.errors import UsageError
 from squall.scheduler.client.job import Job
-from squall.scheduler.records.watches import Event
+from squall.scheduler.records.watches import Event, WatchFiles
 from squall.ui.sampler import Unknown
-from squall.ui.tracing.watching import Watching
-from squall.ui.tracing.way import described, ways_of
+from squall.ui.way import ways_of
 
 MOST = 16
 _KEPT_SECS = 600.0
 """How long the result of a watch is kept after its end."""
+_MOST_PER_SEC = 10
+"""Most tuples of a tap that each worker shows."""
 _ROWS = 200
 """Most tuples of a tap that are kept."""
+_LEASE_SECS = 20.0
+
+
+class Watching:
+    """Begins with the object, and goes on for at most `secs` seconds, or until `end`."""
+
+    def __init__(self, job: Job, secs: float, *, kept: bool = False, **what: Any) -> None:
+        """`kept`: it ends some seconds after the last call of `keep`, so that it does not outlive a process that is
+        killed. `what`: the fields of `scheduler.records.watches.WatchRequest`. UsageError if the topology does not
+        run, for a trace if it has no ackers, for a tap if it has no such component."""
+        view = job.view()
+        if view is None:
+            raise UsageError(f"{job.name} waits for a free slot: there is nothing to watch")
+        component, self._component_of = what.get("component"), view.component_of
+        if component is None and job.record.conf["ackers"] == 0:
+            raise UsageError(f"{job.name} has no ackers (setting ackers): its messages have no trees to follow")
+        known = list(dict.fromkeys(view.component_of.values()))
+        if component is not None and component not in known:
+            raise Unknown(f"{job.name} has no component {component!r:.80}; components: {', '.join(known)}")
+        self._files = WatchFiles(job.run_dir, job.id)
+        self._job, self._ends_secs = job, time.monotonic() + secs
+        self._request = self._files.begin(view.board, min(secs, _LEASE_SECS) if kept else secs, **what)
+
+    @property
+    def id(self) -> str:
+        return self._request.id
+
+    def component_of(self, task: int) -> str:
+        """The component of a task."""
+        return self._component_of.get(task, "?")
+
+    def keep(self) -> None:
+        """Let it go on, if it may. Call it every few seconds."""
+        now, ends_secs = time.monotonic(), self._request.until_secs
+        if ends_secs < self._ends_secs and ends_secs - now < _LEASE_SECS / 2 and (view := self._job.view()) is not None:
+            left_secs = min(_LEASE_SECS, self._ends_secs - now)
+            self._request = self._files.extend(self._request, view.board, left_secs)
+
+    def events(self) -> list[Event]:
+        """What was seen since the last call."""
+        return self._files.events(self._request.id)
+
+    def end(self) -> None:
+        """End it, and remove what was seen."""
+        self._files.end(self._request.id)
 
 
 @dataclass
@@ -46,39 +92,35 @@ class WatchDesk:
         self._begun: dict[str, _Begun] = {}
         self._lock = threading.Lock()
 
-    def begin_trace(self, name: str, message_id: str = "", sample: float = 0.0, secs: float = 10.0) -> str:
+    def begin_trace(self, name: str, message_id: str, sample: float, secs: float) -> str:
         """Follow a message, or a share of the messages; returns the id of the trace. UsageError for both or none."""
         if bool(message_id) == bool(sample) or not 0.0 <= sample <= 1.0:
             raise UsageError("a trace needs either a message_id or a sample above 0 up to 1")
         every = max(1, round(1 / sample)) if sample else 0
         return self._begin(name, secs, message_id=message_id, every=every)
 
-    def begin_tap(self, name: str, component: str, secs: float = 60.0, most_per_sec: int = 10) -> str:
+    def begin_tap(self, name: str, component: str, secs: float) -> str:
         """Show tuples of a component; returns the id of the tap."""
-        return self._begin(name, secs, component=component, most_per_sec=most_per_sec)
+        return self._begin(name, secs, component=component, most_per_sec=_MOST_PER_SEC)
 
-    def _begin(self, name: str, secs: float, component: str = "", **what: Any) -> str:
+    def _begin(self, name: str, secs: float, **what: Any) -> str:
         with self._lock:
             self._forget()
             if len(self._begun) >= MOST:
                 raise UsageError(f"there are {MOST} traces and taps already: end one, or wait")
             job = self._job_of(name)
             try:
-                watching = Watching(job, secs, component=component, **what)
+                watching = Watching(job, secs, **what)
             finally:
                 job.close()
-            if component and component not in watching.components:
-                watching.end()
-                known = ", ".join(watching.components)
-                raise Unknown(f"{name} has no component {component!r:.80}; components: {known}")
-            self._begun[watching.id] = _Begun(name, watching, time.monotonic() + secs, component)
+            self._begun[watching.id] = _Begun(name, watching, time.monotonic() + secs, what.get("component", ""))
             return watching.id
 
     def trace(self, trace_id: str) -> dict[str, Any]:
         """The ways of the messages that were followed so far, oldest first, and whether it has ended."""
         with self._lock:
             begun = self._of(trace_id, is_tap=False)
-            ways = [described(way, begun.watching.place) for way in ways_of(begun.events)]
+            ways = ways_of(begun.events, begun.watching.component_of)
             return {"id": trace_id, "topology": begun.topology, "ended": begun.ended, "messages": ways}
 
     def tap(self, tap_id: str) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Every metric of a cluster, by name, with its labels, as of the latest looks at it.
+"""Every metric of a cluster, by name, with its labels, as of the latest looks at it; and /metrics, which gives them to
+Prometheus.
 
 Guarantees
     * Names carry their unit. `FAMILIES` has all of them but users' own, which begin with `squall_user_`.
@@ -12,21 +13,29 @@ Thread: any.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import psutil
+from fastapi import APIRouter, Header, Response
+from fastapi.responses import PlainTextResponse
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 from squall.engine.api import user_metrics
 from squall.engine.api.user_metrics import COUNTER, GAUGE, HISTOGRAM
+from squall.engine.errors import ClusterError
 from squall.engine.report.metrics import bucket_bounds
 from squall.engine.report.run_report import TaskReading
 from squall.scheduler.client.described import daemon_process
 from squall.scheduler.records.daemon_deaths import read_deaths
 from squall.ui.cluster_api import ClusterApi
-from squall.ui.history import counts_of
+from squall.ui.history import row_of
 from squall.ui.sampler import Sample
 
 MOST_SERIES = 20_000
@@ -165,11 +174,8 @@ def _topology(sample: Sample, known: dict[str, Family]) -> None:
 
 def _components(sample: Sample, name: str, known: dict[str, Family]) -> None:
     groups: dict[tuple[str, str], list[TaskReading]] = {}
-    spouts: dict[str, list[TaskReading]] = {}
     for reading in sample.readings:
         groups.setdefault((reading.component, reading.worker), []).append(reading)
-        if reading.kind == "spout":
-            spouts.setdefault(reading.component, []).append(reading)
     for (component, worker), readings in groups.items():
         labels = (name, component, worker, str(sample.version))
         for metric, counter in (
@@ -180,19 +186,20 @@ def _components(sample: Sample, name: str, known: dict[str, Family]) -> None:
             known[f"squall_{metric}"].series[labels] = sum(reading.counters[counter] for reading in readings)
         busy_ns = sum(reading.counters["execute_ns"] for reading in readings)
         known["squall_execute_seconds_total"].series[labels] = busy_ns / 1e9
-    for component, readings in spouts.items():
-        micros = [(*bucket_bounds(bucket), count) for bucket, count in counts_of(readings).latencies.items()]
-        latencies = [(low / 1e6, high / 1e6, count) for low, high, count in micros]
-        total = sum((low + high) / 2 * count for low, high, count in latencies)
-        known["squall_complete_latency_seconds"].series[name, component] = _distribution(latencies, SECONDS, total)
+    moment = row_of(sample)
+    for component in moment.spouts:
+        middles = {
+            sum(bucket_bounds(bucket)) / 2e6: count for bucket, count in moment.components[component].latencies.items()
+        }
+        total = sum(middle * count for middle, count in middles.items())
+        known["squall_complete_latency_seconds"].series[name, component] = _distribution(middles, SECONDS, total)
 
 
-def _distribution(buckets: Sequence[tuple[float, float, int]], bounds: tuple[float, ...], total: float) -> Distribution:
-    """Put fine buckets (low, high, count) into coarse ones: each into the one that holds its middle."""
+def _distribution(middles: Mapping[float, int], bounds: tuple[float, ...], total: float) -> Distribution:
+    """Put fine buckets, by their middles, into coarse ones."""
     counts = [0] * (len(bounds) + 1)
-    for low, high, count in buckets:
-        middle = (low + high) / 2
-        counts[next((at for at, bound in enumerate(bounds) if middle <= bound), len(bounds))] += count
+    for middle, count in middles.items():
+        counts[bisect_left(bounds, middle)] += count
     return Distribution(bounds, counts, total)
 
 
@@ -215,7 +222,7 @@ def _users(sample: Sample, users: dict[str, Family]) -> None:
         else:
             several = [user_metrics.Histogram(reading.memory) for reading in readings]
             counts = [sum(column) for column in zip(*(one.buckets() for one in several), strict=True)]
-            fine = [(*user_metrics.bucket_bounds(at), count) for at, count in enumerate(counts) if count]
+            fine = {sum(user_metrics.bucket_bounds(at)) / 2: count for at, count in enumerate(counts) if count}
             family.series[key] = _distribution(fine, POWERS, sum(one.total for one in several))
 
 
@@ -226,3 +233,46 @@ def _groups(sample: Sample) -> Iterator[tuple[str, str, str, list[user_metrics.M
         groups.setdefault((reading.component, reading.name, reading.kind), []).append(reading)
     for (component, name, kind), readings in sorted(groups.items()):
         yield component, name, kind, readings
+
+
+class ClusterCollector(Collector):
+    """The families of a cluster, anew at each scrape."""
+
+    def __init__(self, api: ClusterApi) -> None:
+        self._api = api
+
+    def collect(self) -> Iterator[Metric]:
+        return map(_metric, families(self._api))
+
+
+def _metric(family: Family) -> Metric:
+    if family.kind == HISTOGRAM:
+        histogram = HistogramMetricFamily(family.name, family.help, labels=family.labels)
+        for labels, value in family.series.items():
+            assert isinstance(value, Distribution)
+            bounds = [*map(str, value.bounds), "+Inf"]
+            histogram.add_metric(labels, list(zip(bounds, value.cumulative(), strict=True)), value.total)
+        return histogram
+    kind = CounterMetricFamily if family.kind == COUNTER else GaugeMetricFamily
+    metric = kind(family.name, family.help, labels=family.labels)
+    for labels, value in family.series.items():
+        assert not isinstance(value, Distribution)
+        metric.add_metric(labels, value)
+    return metric
+
+
+def metrics_router(api: ClusterApi) -> APIRouter:
+    """The route /metrics."""
+    router = APIRouter(include_in_schema=False)
+    registry = CollectorRegistry()
+    registry.register(ClusterCollector(api))
+
+    @router.get("/metrics")
+    def metrics(accept: Annotated[str, Header()] = "") -> Response:
+        encode, content_type = choose_encoder(accept)
+        try:
+            return Response(encode(registry), media_type=content_type)
+        except ClusterError as error:
+            return PlainTextResponse(str(error), 503)
+
+    return router

@@ -15,9 +15,9 @@ import numpy
 import pyarrow
 from pyarrow import parquet
 
+from squall.pipeline.feed.increment import ROW_GROUP_BYTES, PartPlace, Refused, Written
 from squall.pipeline.feed.manifest import PLACE_COLUMNS, QUARANTINE_NAME, ROWS_NAME, PartFile
 from squall.pipeline.read.inputs import sha256_of
-from squall.pipeline.write.increment import ROW_GROUP_BYTES, PartPlace, Refused, Written
 
 #: Refused rows of a partition that are shown by name: enough for examples.
 SHOWN = 10
@@ -63,9 +63,9 @@ class TableFile:
         self._writer.write_table(table, row_group_size=-(-table.num_rows // groups))
         self._held, self._held_bytes = [], 0
 
-    def close(self, *, even_empty: bool = False) -> PartFile | None:
+    def close(self) -> PartFile | None:
         """Complete the file. Return None if it had no row and was not made."""
-        if self._held or (even_empty and self._writer is None):
+        if self._held:
             self._flush()
         if self._writer is None:
             return None

@@ -1,1 +1,0 @@
-"""A topology, live in a terminal."""
