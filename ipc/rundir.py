@@ -291,7 +291,7 @@ class RunDir:
     nimbus_socket = _Path("nimbus.sock")
     nimbus_db = _Path(f"durable/{STORE}")
     zookeeper = _Path("durable/zookeeper")
-    """Instead of `nimbus_db`: where in ZooKeeper the store is (see `scheduler.nimbus.zookeeper_store`)."""
+    """Instead of `nimbus_db`: where in ZooKeeper the store is (see `scheduler.nimbus.zookeeper`)."""
     keeper_lock = _Path("keeper.lock")
     """Held by the one keeper; left behind by one that was killed."""
     daemon_record = _Named[str]("daemons/{}")

@@ -50,6 +50,7 @@ from squall.scheduler.common.messages import (
 )
 from squall.scheduler.faults.sentence import parse
 from squall.scheduler.nimbus.board_watch import BoardWatch, LivingWorkers
+from squall.scheduler.nimbus.books import Books, StoreError
 from squall.scheduler.nimbus.decisions import Instructions, Nimbus
 from squall.scheduler.nimbus.injection import Injection
 from squall.scheduler.nimbus.instruction import (
@@ -65,7 +66,7 @@ from squall.scheduler.nimbus.instruction import (
     StoreTopology,
 )
 from squall.scheduler.nimbus.nimbus_files import NimbusFiles, mend_boards, tidy_boards
-from squall.scheduler.nimbus.store import AnyStore, StoreError, store_all
+from squall.scheduler.nimbus.store import store_all
 from squall.scheduler.nimbus.topology_life import TopologyLife
 
 FRAMES_PER_TURN = 1000
@@ -87,7 +88,7 @@ class NimbusService:
     """Connects decisions, store, boards and socket."""
 
     def __init__(
-        self, run_dir: RunDir, store: AnyStore, server: ControlServer, on_shutdown: Callable[[float], None]
+        self, run_dir: RunDir, store: Books, server: ControlServer, on_shutdown: Callable[[float], None]
     ) -> None:
         self._run_dir = run_dir
         self._files = NimbusFiles(run_dir)

@@ -28,6 +28,7 @@ from squall.scheduler.common.messages import (
     SupervisorHeartbeat,
     TopologyRecord,
 )
+from squall.scheduler.nimbus.books import StoreError
 from squall.scheduler.nimbus.decisions import Nimbus
 from squall.scheduler.nimbus.instruction import (
     EndWorker,
@@ -37,7 +38,7 @@ from squall.scheduler.nimbus.instruction import (
     StoreChange,
 )
 from squall.scheduler.nimbus.nimbus_files import NimbusFiles, mend_boards, tidy_boards
-from squall.scheduler.nimbus.store import STORE_FILES, Store, StoreError, store_all
+from squall.scheduler.nimbus.store import STORE_FILES, store_all
 from squall.scheduler.nimbus.topology_life import TopologyLife
 from tests.sim.invariants import STORE_DIFFERS, InvariantBrokenError
 from tests.sim.machine import Actor, Machine, Process
@@ -74,6 +75,10 @@ class SimulatedStore(LimitedStore):
         # A page at a time: so changed pages reach the file before the commit, and a death leaves half of them.
         self._run("PRAGMA cache_size = 1")
 
+    def read_again(self) -> None:
+        """Take what is on disk for what is known."""
+        self._rows = self._read()
+
     def _run(self, sql: str, *values: object) -> sqlite3.Cursor:
         found = super()._run(sql, *values)
         if not sql.startswith(("SELECT", "PRAGMA", "BEGIN", "ROLLBACK")):
@@ -100,7 +105,7 @@ class NimbusDaemon(Actor):
         self.fault = ""
         """What is wrong with the store now: LOCKED, FULL or nothing."""
         self._files = NimbusFiles(machine.run_dir)
-        self._store: LimitedStore | None = None
+        self._store: SimulatedStore | None = None
         self._lock: sqlite3.Connection | None = None
         self._dies_in: int | None = None
         self._left: dict[str, bytes] | None = None
@@ -327,5 +332,6 @@ class NimbusDaemon(Actor):
                 path.write_bytes(left[file])
 
 
-def _content(store: Store) -> Content:
+def _content(store: SimulatedStore) -> Content:
+    store.read_again()
     return {row.record.id: (row.record, row.assignment) for row in store.topologies()}
