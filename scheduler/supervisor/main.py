@@ -41,7 +41,7 @@ from squall.scheduler.supervisor.loop import SupervisorLoop
 from squall.scheduler.supervisor.nimbus_link import NimbusLink
 from squall.scheduler.supervisor.node_boards import NodeBoards
 from squall.scheduler.supervisor.slot import Slot
-from squall.scheduler.supervisor.worker_life import SlotAddress, SlotOptions
+from squall.scheduler.supervisor.worker_life import SlotAddress
 from squall.scheduler.supervisor.worker_watch import WorkerWatch
 
 
@@ -98,13 +98,7 @@ def _loop(options: argparse.Namespace, closing: contextlib.ExitStack) -> Supervi
     forking_parent = ForkingParent(poller, node, options.entry, rng, time.monotonic(), run_dir.hash_seed())
     limits = DeathLimits(RestartPolicyOptions(max_deaths=options.max_deaths))
     judge = DeathJudge(limits, rng, boards.totals)
-    slots = [
-        Slot(
-            SlotAddress(str(run_dir.path), node, port), SlotOptions(), judge, boards.last_incarnation,
-            boards.nearer, boards.unended, boards.opening,
-        )
-        for port in options.ports
-    ]
+    slots = [Slot(SlotAddress(str(run_dir.path), node, port), judge, boards.look) for port in options.ports]
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     closing.callback(context.term)
     server = ControlServer(run_dir.node_socket(node), run_dir.key(), f"supervisor:{node}", context)
