@@ -52,8 +52,8 @@ def connect_to(
     run_dir = open_cluster(directory)
     try:
         return run_dir, patient_client(run_dir, on_away)
-    except NoCluster:
-        raise UsageError(f"no cluster runs in {run_dir.path}: {start_hint(directory)}") from None
+    except NoCluster as error:
+        raise UsageError(f"{error}: {start_hint(directory)}") from None
 
 
 def patient_client(run_dir: RunDir, on_away: Callable[[], None]) -> NimbusClient:

@@ -65,7 +65,7 @@ from squall.scheduler.nimbus.instruction import (
     StoreChange,
     StoreTopology,
 )
-from squall.scheduler.nimbus.nimbus_files import NimbusFiles, mend_boards, tidy_boards
+from squall.scheduler.nimbus.nimbus_files import NimbusFiles
 from squall.scheduler.nimbus.store import store_all
 from squall.scheduler.nimbus.topology_life import TopologyLife
 
@@ -102,21 +102,18 @@ class NimbusService:
         self._grace_secs = 0.0
         lives = [TopologyLife(*stored) for stored in store.topologies()]
         deleted = store.deleted()
-        unknown = tidy_boards(run_dir, lives, deleted)
+        unknown = self._files.tidy(lives, deleted)
         for topology_id in sorted(unknown):
             log.error("%s is not in the store: what it runs and has on disk is left alone", topology_id)
-        mend_boards(run_dir, lives)
         self.nimbus = nimbus = Nimbus(
             self._files.make_board, self._files.set_state_aside, lives, store.next_number(), time.monotonic(), deleted,
             unknown,
         )
         self._workers = LivingWorkers(run_dir)
         self._watch = BoardWatch(self.nimbus, self._files, self._workers)
-        self._files.tidy_state((life.record for life in lives), unknown)
-        self._files.tidy_environments((life.record for life in lives), unknown)
         self._sweep_at: float | None = None
         """When code that may have become unused is looked for."""
-        self._discard_unused_code()
+        self._sweep_code()
         self.faults = Injection(
             run_dir, self.nimbus, self._files,
             lambda node, event: server.send_event(f"supervisor:{node}", event),
@@ -126,7 +123,7 @@ class NimbusService:
             "get_topology": self._get_topology,
             "get_cluster": self._get_cluster,
             "activate": self._order(NamedTopology, lambda order, _: self._activate(order.name)),
-            "deactivate": self._order(NamedTopology, lambda order, _: nimbus.deactivate(order.name)),
+            "deactivate": self._order(NamedTopology, lambda order, _: nimbus.set_status(order.name, "INACTIVE")),
             "kill_topology": self._order(KillTopology, nimbus.kill),
             "rebalance": self._order(RebalanceTopology, nimbus.rebalance),
             "reset": self._order(NamedTopology, lambda order, now: nimbus.reset(order.name, now)),
@@ -139,7 +136,7 @@ class NimbusService:
 
     def _activate(self, name: str) -> tuple[TopologyRecord, Instructions]:
         """Let a topology's spouts emit, also after a fault of its set-up."""
-        record, instructions = self.nimbus.activate(name)
+        record, instructions = self.nimbus.set_status(name, "ACTIVE")
         self._run_dir.stopped(record.id).unlink(missing_ok=True)
         return record, instructions
 
@@ -167,7 +164,7 @@ class NimbusService:
             self._carry_out(steps)
         self._carry_out(self.nimbus.tick(now))
         if self._sweep_at is not None and now >= self._sweep_at:
-            self._sweep_code(now)
+            self._sweep_code()
         self.faults.tick(now)
 
     def next_deadline(self) -> float | None:
@@ -243,7 +240,7 @@ class NimbusService:
             self._files.check_code(request)
             return self._accept(request, now)
         except SquallError:
-            self._discard_unused_code()
+            self._sweep_code()
             raise
 
     def _accept(self, request: SubmitTopology, now: float) -> TopologyRecord:
@@ -335,13 +332,13 @@ class NimbusService:
                 self._files.remove_board(topology_id, version)
             case DeleteTopology(topology_id):
                 self._files.remove_accounts(topology_id)
-                self._discard_unused_code()
+                self._sweep_code()
             case DropSuccessor(topology_id):
                 forget_environment(self._run_dir, topology_id)
-                self._discard_unused_code()
+                self._sweep_code()
             case RemoveUnknown(topology_id):
                 self._files.remove_unknown(topology_id)
-                self._discard_unused_code()
+                self._sweep_code()
             case EndWorker(assignment, slot):
                 self._workers.end(assignment, slot)
             case StoreTopology(record):
@@ -357,11 +354,8 @@ class NimbusService:
             # Submissions have a size limit, but a node may get many large ones.
             log.error("%s cannot be told its assignment: %s", node, error)
 
-    def _discard_unused_code(self) -> None:
+    def _sweep_code(self) -> None:
         """Remove code that no topology needs, now or, while a submission is under way, soon."""
-        self._sweep_code(time.monotonic())
-
-    def _sweep_code(self, now: float) -> None:
         # An unknown topology may need any code: an operator's order to forget it asks again.
         done = bool(self.nimbus.unknown) or self._files.keep_code(self.nimbus.cluster().topologies)
-        self._sweep_at = None if done else now + SWEEP_RETRY_SECS
+        self._sweep_at = None if done else time.monotonic() + SWEEP_RETRY_SECS

@@ -37,7 +37,7 @@ from squall.scheduler.nimbus.instruction import (
     SendAssignNode,
     StoreChange,
 )
-from squall.scheduler.nimbus.nimbus_files import NimbusFiles, mend_boards, tidy_boards
+from squall.scheduler.nimbus.nimbus_files import NimbusFiles
 from squall.scheduler.nimbus.store import STORE_FILES, store_all
 from squall.scheduler.nimbus.topology_life import TopologyLife
 from tests.sim.invariants import STORE_DIFFERS, InvariantBrokenError
@@ -125,8 +125,7 @@ class NimbusDaemon(Actor):
         except StoreError as error:
             self._ends_by(error)
             return
-        unknown = tidy_boards(machine.run_dir, lives, deleted)
-        mend_boards(machine.run_dir, lives)
+        unknown = self._files.tidy(lives, deleted)
         self.nimbus = self._decisions(
             self._make_board, self._files.set_state_aside, lives, number, machine.now, deleted, unknown
         )

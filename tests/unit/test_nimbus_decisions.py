@@ -166,7 +166,7 @@ def test_node_names_that_lead_out_of_the_directory_are_refused(node: str) -> Non
 
 
 def test_unknown_names_are_refused_with_what_runs(cluster: Cluster) -> None:
-    for ask in (cluster.nimbus.activate, cluster.nimbus.deactivate, cluster.nimbus.topology, cluster.kill):
+    for ask in (lambda name: cluster.nimbus.set_status(name, "ACTIVE"), cluster.nimbus.topology, cluster.kill):
         with pytest.raises(UsageError, match="there is no topology named 'y'; running: 'x'"):
             ask("y")
 
