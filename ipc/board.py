@@ -25,6 +25,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+from pathlib import Path
 from typing import NamedTuple
 
 from squall.engine.errors import ClusterError
@@ -104,7 +105,7 @@ class SlotCell(NamedTuple):
 class Board:
     """A mapped board. Process: any; each word has one writer."""
 
-    def __init__(self, path: str, mapping: mmap.mmap, file: tuple[int, int]) -> None:
+    def __init__(self, path: Path, mapping: mmap.mmap, file: tuple[int, int]) -> None:
         """`file`: device and inode of what is mapped."""
         self.path = path
         self._file = file
@@ -120,7 +121,7 @@ class Board:
         self._tasks_at = self._waits_at + self.n_tasks
 
     @classmethod
-    def create(cls, path: str, n_slots: int, n_tasks: int) -> Board:
+    def create(cls, path: Path, n_slots: int, n_tasks: int) -> Board:
         """Make a zeroed board at `path`; it appears complete or not at all. ClusterError if that fails."""
         size = _size_bytes(n_slots, n_tasks)
         temporary = f"{path}.new"
@@ -138,7 +139,7 @@ class Board:
         return cls.attach(path)
 
     @classmethod
-    def attach(cls, path: str) -> Board:
+    def attach(cls, path: Path) -> Board:
         """Map an existing board; BoardMissing if there is none, ClusterError if it is damaged or of another version."""
         try:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -337,7 +338,7 @@ def _size_bytes(n_slots: int, n_tasks: int) -> int:
     )
 
 
-def _check(path: str, header: bytes, size: int) -> None:
+def _check(path: Path, header: bytes, size: int) -> None:
     """Refuse a file that is not a board of this layout: reads would go beyond its end or return nonsense."""
     magic, version, n_slots, n_tasks = _HEADER.unpack(header.ljust(_HEADER.size, b"\0"))
     if magic != MAGIC:

@@ -174,7 +174,7 @@ class Job:
             self._view.board.close()
             self._view = None
         if self._view is None and assignment is not None:
-            board = Board.attach(str(self.run_dir.board(self.id, assignment.version)))
+            board = Board.attach(self.run_dir.board(self.id, assignment.version))
             self._view = TopologyView(board, assignment, self.record)
 
     def view(self) -> TopologyView | None:

@@ -21,7 +21,6 @@ from __future__ import annotations
 import contextlib
 import glob
 import logging
-import os
 import re
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -140,7 +139,7 @@ class NimbusFiles:
         for life in lives:
             path = self._run_dir.board(life.record.id, life.assignment.version)
             try:
-                Board.attach(str(path)).close()
+                Board.attach(path).close()
             except ClusterError as error:
                 log.warning("%s; it is made anew, the totals of %s begin at 0", error, life.record.id)
                 died = (incarnation for _, incarnation in life.known_incarnations)
@@ -157,7 +156,7 @@ class NimbusFiles:
     @contextlib.contextmanager
     def view(self, record: TopologyRecord, assignment: Assignment) -> Iterator[TopologyView]:
         """Open a topology's board for a look. ClusterError if there is none."""
-        with contextlib.closing(Board.attach(str(self._run_dir.board(record.id, assignment.version)))) as board:
+        with contextlib.closing(Board.attach(self._run_dir.board(record.id, assignment.version))) as board:
             yield TopologyView(board, assignment, record)
 
     def keep_code(self, records: Iterable[TopologyRecord]) -> bool:
@@ -184,13 +183,13 @@ def _made(run_dir: RunDir, assignment: Assignment) -> Board:
     """A new board of an assignment, instead of one that is there."""
     n_tasks = max(executor.last_task for worker in assignment.executors for executor in worker)
     path = run_dir.board(assignment.topology_id, assignment.version)
-    return Board.create(str(path), len(assignment.workers), n_tasks)
+    return Board.create(path, len(assignment.workers), n_tasks)
 
 
 def _take_over(board: Board, former: Path) -> None:
     """Copy totals and incarnations from the former board; if it is damaged, they begin anew."""
     try:
-        before = Board.attach(str(former))
+        before = Board.attach(former)
     except ClusterError as error:
         log.error("%s; the totals begin at 0 with %s", error, board.path)
         return
@@ -243,7 +242,7 @@ def _make_anew(run_dir: RunDir, assignment: Assignment, latest: int) -> None:
 def _is_unused(path: Path) -> bool:
     """Whether no worker ever started on a board."""
     try:
-        board = Board.attach(os.fspath(path))
+        board = Board.attach(path)
     except ClusterError as error:
         log.warning("%s", error)
         return False

@@ -41,11 +41,10 @@ from squall.scheduler.common.progress_watch import ProgressWatch
 from squall.scheduler.common.python_stacks import CRASH_SIGNALS
 from squall.scheduler.forking.parent import ChildExited, Forked, ForkRefused, SpareEnded
 from squall.scheduler.records.worker_ledger import LedgerEntry
-from squall.scheduler.supervisor.decisions import Order
+from squall.scheduler.supervisor.decisions import Order, Spares
 from squall.scheduler.supervisor.dispatcher import Dispatcher, SupervisorParts
 from squall.scheduler.supervisor.forking_parent import ForkingParentEnded, ForkingParentEvent
 from squall.scheduler.supervisor.nimbus_link import Departure
-from squall.scheduler.supervisor.spares import Spares
 from squall.scheduler.supervisor.worker_life import STOP_GRACE_SECS, SlotState, WorkerRemains
 
 FRAMES_PER_TURN = 100

@@ -33,16 +33,15 @@ from squall.scheduler.common.restart_policy import RestartPolicyOptions
 from squall.scheduler.common.role import RoleKind, check_node_name
 from squall.scheduler.faults.daemon_faults import DaemonFaults
 from squall.scheduler.records.worker_ledger import BEGIN, WorkerLedger
-from squall.scheduler.supervisor.death_judge import DeathJudge, DeathLimits
+from squall.scheduler.supervisor.death_judge import DeathJudge
 from squall.scheduler.supervisor.decisions import Supervisor
-from squall.scheduler.supervisor.dispatcher import SupervisorParts
+from squall.scheduler.supervisor.dispatcher import SupervisorParts, WorkerWatch
 from squall.scheduler.supervisor.forking_parent import WORKER_ENTRY, ForkingParent
 from squall.scheduler.supervisor.loop import SupervisorLoop
 from squall.scheduler.supervisor.nimbus_link import NimbusLink
 from squall.scheduler.supervisor.node_boards import NodeBoards
 from squall.scheduler.supervisor.slot import Slot
 from squall.scheduler.supervisor.worker_life import SlotAddress
-from squall.scheduler.supervisor.worker_watch import WorkerWatch
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -96,8 +95,7 @@ def _loop(options: argparse.Namespace, closing: contextlib.ExitStack) -> Supervi
     closing.callback(boards.keep_only, ())
     # Before the ZeroMQ context: no process that has one may fork.
     forking_parent = ForkingParent(poller, node, options.entry, rng, time.monotonic(), run_dir.hash_seed())
-    limits = DeathLimits(RestartPolicyOptions(max_deaths=options.max_deaths))
-    judge = DeathJudge(limits, rng, boards.totals)
+    judge = DeathJudge(RestartPolicyOptions(max_deaths=options.max_deaths), rng, boards.totals)
     slots = [Slot(SlotAddress(str(run_dir.path), node, port), judge, boards.look) for port in options.ports]
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     closing.callback(context.term)

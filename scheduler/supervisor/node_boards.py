@@ -44,7 +44,7 @@ class NodeBoards:
             self._boards.pop(key).close()
             board = None
         if board is None:
-            board = self._boards[key] = Board.attach(str(self._run_dir.board(topology_id, version)))
+            board = self._boards[key] = Board.attach(self._run_dir.board(topology_id, version))
         if not 0 <= work.slot_index < board.n_slots:
             raise ClusterError(f"slot index {work.slot_index} of {topology_id}: its board has {board.n_slots} slots")
         return board.slot(work.slot_index)

@@ -51,13 +51,12 @@ from squall.scheduler.common import blob, process, user_logging
 from squall.scheduler.common.messages import Assignment, SetStatus, WorkerBoot, WorkerFailed, WorkerReady
 from squall.scheduler.records.failure_file import times_lately, write_last_words, write_stopped
 from squall.scheduler.worker.lease import Lease
-from squall.scheduler.worker.metrics_consumer import MetricsConsumers
 from squall.scheduler.worker.own_faults import WorkerFaults
 from squall.scheduler.worker.own_watches import WorkerWatches
 from squall.scheduler.worker.spout_files import WorkerFiles
-from squall.scheduler.worker.stream_counts import StreamCounts
 from squall.scheduler.worker.task_watch import ExecutorWatch, Opening
 from squall.scheduler.worker.worker_board import BoardTrialPermit, WorkerBoard, explanation_of, socket_path
+from squall.scheduler.worker.worker_metrics import MetricsConsumers, StreamCounts
 
 EXIT_OK, EXIT_CRASHED = 0, 1
 
@@ -88,7 +87,7 @@ class Worker:
         self._config = Config(**boot.topology.conf)
         self._plan = plan_of(boot.assignment)
         self._peers = Peers(self._plan.n_workers, boot.slot_index)
-        self._board = Board.attach(str(self._run_dir.board(boot.topology.id, boot.assignment.version)))
+        self._board = Board.attach(self._run_dir.board(boot.topology.id, boot.assignment.version))
         self._broken = WorkerFaults(self._run_dir, boot, self._board, _log)
         self._lease = Lease(self._board, boot.slot_index, boot.incarnation)
         self._opening = Opening(

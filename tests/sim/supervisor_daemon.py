@@ -23,8 +23,9 @@ from squall.scheduler.common.messages import (
     WorkerBoot,
     WorkerReady,
 )
+from squall.scheduler.common.restart_policy import RestartPolicyOptions
 from squall.scheduler.supervisor import instruction as order
-from squall.scheduler.supervisor.death_judge import DeathJudge, DeathLimits
+from squall.scheduler.supervisor.death_judge import DeathJudge
 from squall.scheduler.supervisor.decisions import Order, Supervisor
 from squall.scheduler.supervisor.nimbus_link import Departure
 from squall.scheduler.supervisor.slot import Slot
@@ -74,7 +75,7 @@ class SupervisorDaemon(Actor):
         self._timers: dict[int, float] = {}
         self._boards: dict[tuple[str, int], Board] = {}
         """Those that it has mapped, whether or not their files are still there."""
-        judge = DeathJudge(DeathLimits(), machine.rng)
+        judge = DeathJudge(RestartPolicyOptions(), machine.rng)
         slots = [
             Slot(SlotAddress("/nowhere", self.node, port), judge, lambda work: WorkerRow(*self._row(work)[:2]))
             for port in self.ports

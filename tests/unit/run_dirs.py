@@ -120,7 +120,7 @@ def add_topology(run_dir: RunDir, store: Store, name: str, number: int, pid: int
     store.put_topology(topology)
     store.put_assignment(assignment)
     store.add_restart(topology.id, RestartRecord(f"node-1:{port}", 1, "killed by SIGKILL", "", 1.0, None))
-    board = Board.create(str(run_dir.board(topology.id)), 1, 1)
+    board = Board.create(run_dir.board(topology.id), 1, 1)
     board.set_slot(0, 2, READY, pid or 1)
     board.close()
     if pid:

@@ -43,7 +43,7 @@ def topology(run_dir: RunDir, child: subprocess.Popen[bytes]) -> TopologyRecord:
     """Its one worker is the child."""
     with Store(run_dir.nimbus_db) as store:
         made = add_topology(run_dir, store, "one", 1)
-    board = Board.attach(str(run_dir.board(made.id)))
+    board = Board.attach(run_dir.board(made.id))
     board.set_slot(0, 2, READY, child.pid, process.start_time_ticks(child.pid))
     board.close()
     return made
@@ -99,7 +99,7 @@ def test_a_stop_is_the_supervisors(nimbus: NimbusHere, run_dir: RunDir, child: s
 
 
 def test_workers_are_told_by_a_word(nimbus: NimbusHere, run_dir: RunDir, topology: TopologyRecord) -> None:
-    board = Board.attach(str(run_dir.board(topology.id)))
+    board = Board.attach(run_dir.board(topology.id))
     told = [board.words[HEADER_FAULTS]]
     [slow] = inject(nimbus, "slow", "numbers", params={"ms": "3"}, for_secs=4.0)
     told.append(board.words[HEADER_FAULTS])

@@ -53,7 +53,7 @@ class Answers:
 def job(tmp_path: Path, answers: Answers, *boards: int) -> Job:
     run_dir = RunDir.create(str(tmp_path / "run"))
     for version in boards:
-        Board.create(str(run_dir.board("t-1", version)), 1, 1).close()
+        Board.create(run_dir.board("t-1", version), 1, 1).close()
     return Job(answers, RECORD, run_dir)  # type: ignore[arg-type]
 
 
@@ -92,7 +92,7 @@ def test_what_a_dead_worker_alone_knew_is_unknown_in_the_report_of_a_drained_top
     tmp_path: Path,
 ) -> None:
     run_dir = RunDir.create(str(tmp_path / "run"))
-    board = Board.create(str(run_dir.board("t-1", 1)), 1, 1)
+    board = Board.create(run_dir.board("t-1", 1), 1, 1)
     board.set_slot(0, 2, READY, 100)
     board.flow(0)[0] = 397  # sent to the sink, whose worker's first life has not told how many it executed
     wakes = Wakes(board)
@@ -137,7 +137,7 @@ def test_a_topology_that_goes_at_the_limit_is_gone() -> None:
 @pytest.fixture
 def view(tmp_path: Path) -> Iterator[TopologyView]:
     """Two workers that are ready and quiet."""
-    board = Board.create(str(tmp_path / "board"), 2, 1)
+    board = Board.create(tmp_path / "board", 2, 1)
     for slot in range(2):
         board.set_slot(slot, 1, READY, 100 + slot)
         board.words[board.slot_at(slot) + SLOT_QUIET] = 1
@@ -192,7 +192,7 @@ def test_readings_are_of_an_idle_topology_only_if_no_turn_was_taken_meanwhile(
 
 
 def test_the_board_shows_what_is_being_opened_of_the_present_worker_only(tmp_path: Path) -> None:
-    board = Board.create(str(tmp_path / "board"), 1, 2)
+    board = Board.create(tmp_path / "board", 1, 2)
     placed = Assignment("t-1", 1, [SlotRef("n", 1)], [[ExecutorRef("enrich", 1, 2)]])
     view = TopologyView(board, placed, record(ComponentSummary("enrich", "bolt", 2, 1)))
     second = 10**9

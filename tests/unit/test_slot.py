@@ -23,7 +23,8 @@ from squall.scheduler.common.messages import (
 )
 from squall.scheduler.common.python_stacks import CRASH_SIGNALS
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
-from squall.scheduler.supervisor.death_judge import DeathJudge, DeathLimits, Totals
+from squall.scheduler.supervisor import death_judge
+from squall.scheduler.supervisor.death_judge import DeathJudge, Totals
 from squall.scheduler.supervisor.decisions import Supervisor
 from squall.scheduler.supervisor.dispatcher import Dispatcher, SupervisorParts
 from squall.scheduler.supervisor.instruction import (
@@ -63,7 +64,7 @@ def work(
 
 
 def no_jitter() -> DeathJudge:
-    return DeathJudge(DeathLimits(RestartPolicyOptions(jitter_ratio=0.0)), random.Random(1))
+    return DeathJudge(RestartPolicyOptions(jitter_ratio=0.0), random.Random(1))
 
 
 def brief(instruction: Instruction) -> str:
@@ -326,10 +327,13 @@ def test_a_life_that_ended_while_no_supervisor_was_there_is_reported_once() -> N
     assert not [step for step in slot.assign(work(), 1.0) if brief(step).startswith("report")]
 
 
-def test_a_topology_without_progress_is_called_hopeless_on_the_board_before_nimbus_hears_of_the_death() -> None:
+def test_a_topology_without_progress_is_called_hopeless_on_the_board_before_nimbus_hears_of_the_death(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(death_judge, "HOPELESS_ERRORS", 1)
     told = Totals()
     bench = Bench()
-    judge = DeathJudge(DeathLimits(hopeless_errors=1), random.Random(1), lambda _: told)
+    judge = DeathJudge(RestartPolicyOptions(), random.Random(1), lambda _: told)
     bench.slot = Slot(bench.slot.address, judge, lambda work: WorkerRow())
     bench.assign(work())
     assert bench.do(Slot.review) == ["0 in a row"]  # whatever an earlier supervisor wrote

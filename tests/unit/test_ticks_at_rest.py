@@ -55,7 +55,7 @@ class Worker:
     """One worker with all that a board says of it, as `Worker.run` has it."""
 
     def __init__(self, tmp_path: Path, builder: TopologyBuilder, threads: bool = False) -> None:
-        path = str(tmp_path / "board")
+        path = tmp_path / "board"
         Board.create(path, 1, 10).close()
         board = LookedAt.attach(path)
         assert isinstance(board, LookedAt)

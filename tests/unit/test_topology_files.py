@@ -65,7 +65,7 @@ def test_directories_of_others_are_not_listed(run_dir: RunDir) -> None:
 def test_a_name_that_is_no_file_name_is_known_by_its_files(run_dir: RunDir) -> None:
     record = replace(HERE, id="50% a/b-4-00000000", name="50% a/b")
     for topology_id in (record.id, "c%d-5-00000000"):
-        Board.create(str(run_dir.board(topology_id)), n_slots=1, n_tasks=1).set_slot(0, 1, READY, os.getpid())
+        Board.create(run_dir.board(topology_id), n_slots=1, n_tasks=1).set_slot(0, 1, READY, os.getpid())
     life = TopologyLife(record, Assignment(record.id, 1, [], []))
     assert NimbusFiles(run_dir).tidy([life], ()) == {"c%d-5-00000000"}
     run_dir.topology_state(record.name).mkdir()
