@@ -24,15 +24,12 @@ from functools import partial
 from types import TracebackType
 from typing import TypeVar
 
-import msgspec
-
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.control import ControlClient, NoAnswer, NotStarted, ServerGone
 from squall.ipc.private import room_error
 from squall.ipc.rundir import UNKNOWN, RunDir
 from squall.scheduler.common.messages import (
     ClusterState,
-    FaultsTold,
     ForgetUnknown,
     GetCluster,
     HealFaults,
@@ -48,7 +45,7 @@ from squall.scheduler.common.messages import (
 )
 from squall.scheduler.common.process import send_signal_proven
 from squall.scheduler.common.role import processes_of
-from squall.scheduler.faults.in_force import NIMBUS, FaultInForce, faults_now
+from squall.scheduler.faults.in_force import NIMBUS, FaultInForce, FaultsTold, faults_now
 from squall.scheduler.faults.sentence import Fault, text_of
 
 START_SECS = 60.0
@@ -222,13 +219,11 @@ class NimbusClient:
         deadline = time.monotonic() + wait_secs
         while True:
             try:
-                told = self._call("inject", InjectFault(text_of(fault)), FaultsTold)
-                break
+                return self._call("inject", InjectFault(text_of(fault)), FaultsTold).faults
             except NotStarted:
                 if time.monotonic() >= deadline:
                     raise
             time.sleep(POLL_SECS)
-        return [msgspec.convert(begun, FaultInForce) for begun in told.faults]
 
     def heal(self, targets: Sequence[str] = ()) -> list[FaultInForce]:
         """End all faults in force; with `targets`, only those begun with exactly these. Returns them. A Nimbus that a
@@ -238,8 +233,7 @@ class NimbusClient:
                 for victim in fault.victims:
                     if victim.name == NIMBUS:
                         send_signal_proven(victim.pid, victim.started_ticks, signal.SIGCONT)
-        told = self._call("heal", HealFaults(list(targets)), FaultsTold, repeats=True)
-        return [msgspec.convert(ended, FaultInForce) for ended in told.faults]
+        return self._call("heal", HealFaults(list(targets)), FaultsTold, repeats=True).faults
 
     # ---- the cluster ----
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from squall.engine.api.plan import ExecutorPlan
 from squall.ipc.rundir import assignment_tag
 
 
@@ -62,21 +63,13 @@ class SlotRef(Wire):
         return f"{self.node}:{self.port}"
 
 
-class ExecutorRef(Wire):
-    """Tasks `first_task..last_task` of one component, run by one executor."""
-
-    component: str
-    first_task: int
-    last_task: int
-
-
 class Assignment(Wire):
     """The slots of a topology's executors: worker i has slot `workers[i]` and runs `executors[i]`."""
 
     topology_id: str
     version: int
     workers: list[SlotRef]
-    executors: list[list[ExecutorRef]]
+    executors: list[list[ExecutorPlan]]
 
 
 class Rebalance(Wire):
@@ -379,7 +372,7 @@ class ForgetUnknown(Wire):
 
 
 class InjectFault(Wire):
-    """Request: break something on purpose, now. The reply is FaultsTold."""
+    """Request: break something on purpose, now. The reply is `scheduler.faults.in_force.FaultsTold`."""
 
     line: str
     """A fault's line, as `scheduler.faults.sentence` reads it."""
@@ -390,9 +383,3 @@ class HealFaults(Wire):
 
     targets: list[str] = []
     """Only those that were begun with just these targets; none: all."""
-
-
-class FaultsTold(Wire):
-    """What was begun, or ended: each as of `scheduler.faults.in_force.FaultInForce`."""
-
-    faults: list[dict[str, Any]]

@@ -32,7 +32,6 @@ from squall.scheduler.common.environment import forget_environment, keep_environ
 from squall.scheduler.common.messages import (
     AssignNode,
     ClusterState,
-    FaultsTold,
     ForgetUnknown,
     GetCluster,
     HealFaults,
@@ -48,6 +47,7 @@ from squall.scheduler.common.messages import (
     TopologyRecord,
     TopologyState,
 )
+from squall.scheduler.faults.in_force import FaultsTold
 from squall.scheduler.faults.sentence import parse
 from squall.scheduler.nimbus.board_watch import BoardWatch, LivingWorkers
 from squall.scheduler.nimbus.books import Books, StoreError
@@ -283,11 +283,10 @@ class NimbusService:
 
     def _inject(self, incoming: Incoming, now: float) -> FaultsTold:
         fault = parse(incoming.decode(InjectFault).line)
-        return FaultsTold([msgspec.to_builtins(begun) for begun in self.faults.inject(fault, now)])
+        return FaultsTold(self.faults.inject(fault, now))
 
     def _heal(self, incoming: Incoming, now: float) -> FaultsTold:
-        targets = incoming.decode(HealFaults).targets
-        return FaultsTold([msgspec.to_builtins(ended) for ended in self.faults.heal(targets, now)])
+        return FaultsTold(self.faults.heal(incoming.decode(HealFaults).targets, now))
 
     def _shutdown(self, incoming: Incoming, now: float) -> Shutdown:
         request = incoming.decode(Shutdown)

@@ -45,7 +45,7 @@ class TopologyView:
             (task, executor.component, str(slot))
             for slot, executors in zip(assignment.workers, assignment.executors, strict=True)
             for executor in executors
-            for task in range(executor.first_task, executor.last_task + 1)
+            for task in executor.tasks
         )
         self.component_of: Mapping[int, str] = {task: component for task, component, _ in self._tasks}
         """The component of each task."""

@@ -87,6 +87,6 @@ class NodeBoards:
 
 def _code_of(work: SlotAssignment, task: int) -> str:
     for executor in work.assignment.executors[work.slot_index]:
-        if executor.first_task <= task <= executor.last_task:
+        if task in executor.tasks:
             return f"{executor.component}[{task}]"
     return ""

@@ -27,7 +27,7 @@ from typing import Any
 import zmq
 
 from squall.engine.api.config import Config
-from squall.engine.api.plan import ExecutorPlan, Plan
+from squall.engine.api.plan import Plan
 from squall.engine.api.topology import Topology
 from squall.engine.api.user_metrics import UserMetrics
 from squall.engine.clock import wall_ns
@@ -71,10 +71,7 @@ tuple path 4 %."""
 
 def plan_of(assignment: Assignment) -> Plan:
     """Turn an assignment into the engine's plan."""
-    executors = [
-        [ExecutorPlan(e.component, e.first_task, e.last_task) for e in worker] for worker in assignment.executors
-    ]
-    return Plan(executors, [str(slot) for slot in assignment.workers])
+    return Plan(assignment.executors, [str(slot) for slot in assignment.workers])
 
 
 class Worker:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from squall.engine.api.config import Config
+from squall.engine.api.plan import ExecutorPlan
 from squall.engine.errors import UsageError
 from squall.engine.flow.parcel import Acks
 from squall.ipc.ack_rings import AckRings
@@ -19,7 +20,6 @@ from squall.scheduler.common.messages import (
     Assignment,
     ClusterState,
     ComponentSummary,
-    ExecutorRef,
     RestartRecord,
     SlotRef,
     TopologyRecord,
@@ -33,7 +33,7 @@ def record(*components: ComponentSummary) -> TopologyRecord:
 
 
 RECORD, SINK_RECORD = record(), record(ComponentSummary("sink", "bolt", 1, 1))
-SINK_ALONE = Assignment("t-1", 1, [SlotRef("n", 1)], [[ExecutorRef("sink", 1, 1)]])
+SINK_ALONE = Assignment("t-1", 1, [SlotRef("n", 1)], [[ExecutorPlan("sink", 1, 1)]])
 
 
 class Answers:
@@ -193,7 +193,7 @@ def test_readings_are_of_an_idle_topology_only_if_no_turn_was_taken_meanwhile(
 
 def test_the_board_shows_what_is_being_opened_of_the_present_worker_only(tmp_path: Path) -> None:
     board = Board.create(tmp_path / "board", 1, 2)
-    placed = Assignment("t-1", 1, [SlotRef("n", 1)], [[ExecutorRef("enrich", 1, 2)]])
+    placed = Assignment("t-1", 1, [SlotRef("n", 1)], [[ExecutorPlan("enrich", 1, 2)]])
     view = TopologyView(board, placed, record(ComponentSummary("enrich", "bolt", 2, 1)))
     second = 10**9
     board.set_opening(0, 3, 2, second)

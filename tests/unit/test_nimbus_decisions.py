@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from squall.engine.api.plan import ExecutorPlan
 from squall.engine.errors import ClusterError, TopologyError, UsageError
 from squall.scheduler.common.messages import (
     Assignment,
     ComponentSummary,
-    ExecutorRef,
     KillTopology,
     RebalanceTopology,
     RegisterSupervisor,
@@ -104,7 +104,7 @@ class Cluster:
         assignment = self.nimbus.topology(name).assignment
         return [] if assignment is None else assignment.workers
 
-    def executors(self) -> list[list[ExecutorRef]]:
+    def executors(self) -> list[list[ExecutorPlan]]:
         """Of x, by worker."""
         assert self.state.assignment is not None
         return self.state.assignment.executors

@@ -17,12 +17,12 @@ import msgspec
 import pytest
 
 from squall import ClusterError, UsageError
+from squall.engine.api.plan import ExecutorPlan
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.code_store import CodeStore
 from squall.scheduler.common.messages import (
     Assignment,
     ComponentSummary,
-    ExecutorRef,
     NamedTopology,
     RegisterSupervisor,
     RestartRecord,
@@ -44,7 +44,7 @@ def record(name: str, number: int = 1) -> TopologyRecord:
 
 
 def assignment(topology: TopologyRecord, version: int = 1) -> Assignment:
-    return Assignment(topology.id, version, [SlotRef("node-1", 6700)], [[ExecutorRef("lines", 1, 2)]])
+    return Assignment(topology.id, version, [SlotRef("node-1", 6700)], [[ExecutorPlan("lines", 1, 2)]])
 
 
 def death(incarnation: int, ready_after_secs: float | None = None) -> RestartRecord:
