@@ -92,7 +92,6 @@ class Worker:
         )
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        rings = AckRings(self._board.rings, self._board.n_slots, boot.slot_index, boot.incarnation)
         self._plane = DataPlane(
             self._context,
             PlaneAddress(
@@ -100,7 +99,7 @@ class Worker:
                 socket_path(self._run_dir, boot, boot.node, boot.port, boot.incarnation),
             ),
             PlaneLimits(self._config.link_window_bytes, self._config.arena_bytes, self._config.max_frame_bytes),
-            rings=rings,
+            AckRings(self._board.rings, self._board.n_slots, boot.slot_index, boot.incarnation),
         )
         self._control = ControlClient(
             self._run_dir.node_socket(boot.node), self._run_dir.key(), boot.sender, self._context,

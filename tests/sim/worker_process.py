@@ -99,8 +99,8 @@ class Inside:
         self.plane = MortalPlane(
             self.context,  # type: ignore[arg-type]
             PlaneAddress(opening_of(boot.topology.id, boot.assignment.version), me, incarnation, path),
-            PlaneLimits(config.link_window_bytes, 0), None,
-            parts.rings(self.board.rings, self.board.n_slots, me, incarnation),
+            PlaneLimits(config.link_window_bytes, 0),
+            parts.rings(self.board.rings, self.board.n_slots, me, incarnation), None,
             PlaneParts(sender=parts.sender, receiver=parts.receiver),
         )
         self.plane.passes = process.passes
