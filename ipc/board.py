@@ -218,17 +218,17 @@ class Board:
 
     def explained(self, index: int, incarnation: int) -> bool:
         """Whether an incarnation has published that it ended by an exception."""
-        return incarnation > 0 and self.words[self.slot_at(index) + SLOT_EXPLAINED] >> 1 == incarnation
+        return incarnation > 0 and self.column(SLOT_EXPLAINED)[index] >> 1 == incarnation
 
     def accused(self, index: int, incarnation: int) -> bool:
         """Whether an incarnation ended by a cause that a tuple can have."""
-        return self.words[self.slot_at(index) + SLOT_ACCUSED] == incarnation
+        return self.column(SLOT_ACCUSED)[index] == incarnation
 
     def nearer(self, index: int, incarnation: int) -> bool:
         """Whether the death of an incarnation brings a dead letter nearer: a tuple was charged with it, or a suspect
         was on trial."""
-        mine = self.words[self.slot_at(index) + SLOT_EXPLAINED] == incarnation << 1 | 1
-        return mine or any(self.words[self.slot_at(slot) + SLOT_TRIAL] & 1 for slot in range(self.n_slots))
+        mine = self.column(SLOT_EXPLAINED)[index] == incarnation << 1 | 1
+        return mine or any(asked & 1 for asked in self.column(SLOT_TRIAL))
 
     def at_hand(self, index: int) -> memoryview[int]:
         """The word in which a worker publishes the task whose code its loop is in."""
@@ -251,10 +251,6 @@ class Board:
         """Frames lost, repeated and refused on the links to a worker, and its reconnects."""
         at = self.slot_at(index) + SLOT_LINKS
         return dict(zip(LINK_COUNTERS, self.words[at : at + len(LINK_COUNTERS)], strict=True))
-
-    def identity(self, index: int) -> int:
-        """`incarnation << 8 | state` of a slot: one word, cheap enough to read every turn."""
-        return self.words[HEADER_WORDS + index * SLOT_WORDS]
 
     def column(self, word: int) -> memoryview[int]:
         """One word of every slot's row, by index, as a live view."""

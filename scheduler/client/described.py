@@ -213,7 +213,7 @@ def _workers(job: Job, state: TopologyState) -> list[WorkerShown]:
             restarts=sum(restart.slot == str(slot) for restart in state.restarts),
             executors=len(view.assignment.executors[index]),
             opening=None if opening is None else OpeningTask(*opening[:3], round(opening[3], 1)),
-            held_bytes=view.board.words[view.board.slot_at(index) + SLOT_HELD_BYTES],
+            held_bytes=view.board.column(SLOT_HELD_BYTES)[index],
         ))
     return rows
 

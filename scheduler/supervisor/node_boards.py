@@ -68,7 +68,7 @@ class NodeBoards:
     def write_verdict(self, verdict: SetVerdict) -> None:
         """Write a verdict to the slot's row."""
         board = self._boards[verdict.topology_id, verdict.version]
-        board.words[board.slot_at(verdict.slot_index) + SLOT_VERDICT] = verdict.deaths << 1 | verdict.hopeless
+        board.column(SLOT_VERDICT)[verdict.slot_index] = verdict.deaths << 1 | verdict.hopeless
 
     def write(self, cell: SetBoard, started_ticks: int) -> bool:
         """Write a slot's cell, with the start time of its process. False if the board has a later incarnation: another

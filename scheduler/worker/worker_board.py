@@ -275,9 +275,8 @@ class BoardTrialPermit(TrialPermit):
 
     def _others(self) -> list[tuple[int, int]]:
         """(time of request, slot) of every other worker that asks."""
-        words, board = self._board.words, self._board
-        every = ((words[board.slot_at(slot) + SLOT_TRIAL], slot) for slot in range(board.n_slots) if slot != self._me)
-        return [request for request in every if request[0]]
+        asked = enumerate(self._board.column(SLOT_TRIAL))
+        return [(request, slot) for slot, request in asked if request and slot != self._me]
 
     def begin(self, task: int) -> bool:
         self._asking.add(task)
@@ -303,7 +302,7 @@ class BoardTrialPermit(TrialPermit):
     def turned_since(self, at_ns: int) -> bool:
         board = self._board
         return all(
-            board.slot(slot).state == READY and board.words[board.slot_at(slot) + SLOT_HEARTBEAT_NS] > at_ns
+            board.slot(slot).state == READY and board.column(SLOT_HEARTBEAT_NS)[slot] > at_ns
             for slot in range(board.n_slots)
             if slot != self._me
         )

@@ -117,9 +117,9 @@ def test_a_row_whose_writer_was_killed_half_way_names_no_process(board: Board) -
     """A supervisor that is killed between two words leaves an old identity beside a new pid."""
     board.set_slot(0, 1, READY, 100, 7)
     half = Cell(1, READY, 0, 0)
-    board.words[board.slot_at(0) + SLOT_STARTED] = 2 << 48 | 9
+    board.column(SLOT_STARTED)[0] = 2 << 48 | 9
     assert board.slot(0) == half
-    board.words[board.slot_at(0) + SLOT_PID] = 2 << 48 | 200
+    board.column(SLOT_PID)[0] = 2 << 48 | 200
     assert board.slot(0) == half
     board.set_slot(0, 2, STARTING, 200, 9)
     assert board.slot(0) == Cell(2, STARTING, 200, 9)

@@ -83,7 +83,7 @@ class Wakes:
         self.asked = 0
 
     def get_topology(self, name: str) -> TopologyState:
-        self.board.words[self.board.slot_at(0) + SLOT_QUIET] = not self.asked
+        self.board.column(SLOT_QUIET)[0] = not self.asked
         self.asked += 1
         return TopologyState(SINK_RECORD, SINK_ALONE, {}, [])
 
@@ -140,7 +140,7 @@ def view(tmp_path: Path) -> Iterator[TopologyView]:
     board = Board.create(tmp_path / "board", 2, 1)
     for slot in range(2):
         board.set_slot(slot, 1, READY, 100 + slot)
-        board.words[board.slot_at(slot) + SLOT_QUIET] = 1
+        board.column(SLOT_QUIET)[slot] = 1
     yield TopologyView(board, Assignment("t-1", 1, [SlotRef("n", 1), SlotRef("n", 2)], [[], []]), RECORD)
     board.close()
 
@@ -153,7 +153,7 @@ def assert_at_work(view: TopologyView, why: str) -> None:
 
 def test_a_worker_that_does_not_say_that_it_is_quiet_is_at_work(view: TopologyView) -> None:
     assert_at_work(view, "")
-    view.board.words[view.board.slot_at(1) + SLOT_QUIET] = 0
+    view.board.column(SLOT_QUIET)[1] = 0
     assert_at_work(view, "n:2 is at work")
 
 
@@ -185,7 +185,7 @@ def test_readings_are_of_an_idle_topology_only_if_no_turn_was_taken_meanwhile(
     class Looked(TopologyView):
         def readings(self) -> list[object]:  # type: ignore[override]
             if word is not None:
-                self.board.words[self.board.slot_at(0) + word] ^= 1
+                self.board.column(word)[0] ^= 1
             return []
 
     assert Looked(view.board, view.assignment, RECORD).readings_and_idle() == ([], word is None)

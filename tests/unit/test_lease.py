@@ -135,7 +135,7 @@ def ready(tmp_path: Path) -> Iterator[Board]:
     made = Board.create(tmp_path / "board", 3, 1)
     for slot in range(3):
         made.set_slot(slot, 1, READY, 100 + slot)
-        made.words[made.slot_at(slot) + SLOT_HEARTBEAT_NS] = BEGIN_NS
+        made.column(SLOT_HEARTBEAT_NS)[slot] = BEGIN_NS
     yield made
     made.close()
 
@@ -183,7 +183,7 @@ def test_everybody_has_come_round_when_each_has_published_once_since(ready: Boar
     assert not first.turned_since(since)
     for slot, later_ns in ((1, 5), (2, 9_000_000_000)):
         assert not first.turned_since(since)
-        ready.words[ready.slot_at(slot) + SLOT_HEARTBEAT_NS] = since + later_ns
+        ready.column(SLOT_HEARTBEAT_NS)[slot] = since + later_ns
     assert first.turned_since(since)
     ready.set_slot(2, 1, DEAD, 0)
     assert not first.turned_since(since)

@@ -42,9 +42,9 @@ class LookedAt(Board):
         self._look()
         return super().slot(index)
 
-    def identity(self, index: int) -> int:
+    def column(self, word: int) -> memoryview[int]:
         self._look()
-        return super().identity(index)
+        return super().column(word)
 
     def _look(self) -> None:
         if self.go_on is not None:
