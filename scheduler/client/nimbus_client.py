@@ -21,7 +21,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import TracebackType
 from typing import TypeVar
 
 from squall.engine.errors import ClusterError, UsageError
@@ -105,9 +104,7 @@ class NimbusClient:
     def __enter__(self) -> NimbusClient:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
