@@ -126,6 +126,15 @@ class _Endpoint:
         self.socket = self._context.socket(self._socket_type)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.set_hwm(QUEUE_FRAMES)
+        try:
+            self._open()
+        except BaseException:
+            self._close(0)
+            raise
+
+    def _open(self) -> None:
+        """Bind or connect."""
+        raise NotImplementedError
 
     def _send(self, frame: list[bytes]) -> bool:
         """Send without waiting. False if the peer has gone, or has stopped reading."""
@@ -167,15 +176,13 @@ class ControlServer(_Endpoint):
     _socket_type = zmq.ROUTER
     _takes = ("request", "event")
 
-    def __init__(self, path: str | os.PathLike[str], key: bytes, name: str, context: Context | None = None) -> None:
+    def _open(self) -> None:
         self._routes: OrderedDict[str, _Route] = OrderedDict()
-        _check_nobody_listens(check_socket_path(Path(path)))
-        super().__init__(path, key, name, context)
+        _check_nobody_listens(self.path)
         try:
             self.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
             self.socket.bind(f"ipc://{self.path}")
         except zmq.ZMQError as error:
-            self._close(0)
             raise ClusterError(f"cannot listen on {self.path}: {error}") from None
         self._bound = self.path.stat()
 
@@ -235,8 +242,7 @@ class ControlClient(_Endpoint):
     _socket_type = zmq.DEALER
     _takes = ("reply", "error", "event")
 
-    def __init__(self, path: str | os.PathLike[str], key: bytes, name: str, context: Context | None = None) -> None:
-        super().__init__(path, key, name, context)
+    def _open(self) -> None:
         self.answered_by = NO_NONCE
         """Of the frame that answered the last call."""
         self._last_id = 0

@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.control import ControlClient, NoAnswer, NotStarted, ServerGone
@@ -61,6 +61,8 @@ _MOMENT_SECS = 0.2
 """More than Nimbus leaves between its answer to a request for its stop and the stop."""
 
 W = TypeVar("W", bound=Wire)
+OnWait: TypeAlias = Callable[[], bool | None] | None
+"""Called between the looks of a wait, which ends early when it returns True."""
 
 
 class NimbusGone(NoAnswer):
@@ -120,7 +122,7 @@ class NimbusClient:
         return self._call("submit_topology", request, TopologyRecord)
 
     def await_begun(
-        self, topology: TopologyRecord, timeout_secs: float, on_wait: Callable[[], bool | None] | None = None
+        self, topology: TopologyRecord, timeout_secs: float, on_wait: OnWait = None
     ) -> None:
         """Wait until an accepted topology has taken the place of the one that it replaces. Nimbus sees to that, whether
         or not anybody waits.
@@ -168,7 +170,7 @@ class NimbusClient:
         return self._call("reset", NamedTopology(name), TopologyRecord, repeats=True)
 
     def await_removed(
-        self, topology_id: str, timeout_secs: float, on_wait: Callable[[], bool | None] | None = None
+        self, topology_id: str, timeout_secs: float, on_wait: OnWait = None
     ) -> None:
         """Wait until a killed topology's workers have stopped and its name is free.
 
@@ -182,7 +184,7 @@ class NimbusClient:
 
     def _await_none(
         self, find: Callable[[], TopologyRecord | None], timeout_secs: float,
-        on_wait: Callable[[], bool | None] | None, then: str = "",
+        on_wait: OnWait, then: str = "",
     ) -> None:
         """Wait until `find` returns no topology any more."""
         deadline = time.monotonic() + timeout_secs
@@ -245,7 +247,7 @@ class NimbusClient:
         """
         self._call("shutdown", Shutdown(grace_secs, drain_secs), Shutdown, repeats=True)
 
-    def await_end(self, timeout_secs: float, on_wait: Callable[[], bool | None] | None = None) -> None:
+    def await_end(self, timeout_secs: float, on_wait: OnWait = None) -> None:
         """Wait until Nimbus has ended. `on_wait` as in `await_removed`."""
         deadline = time.monotonic() + timeout_secs
         while (holder := self.run_dir.lock_holder()) is not None:

@@ -14,12 +14,13 @@ The processes between which they travel::
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from squall.engine.api.plan import ExecutorPlan
-from squall.ipc.rundir import assignment_tag
+from squall.ipc.rundir import RunDir, assignment_tag
 
 
 class Wire(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -260,6 +261,12 @@ class WorkerBoot(Wire):
     topology: TopologyRecord
     assignment: Assignment
     log_path: str
+
+    @property
+    def socket(self) -> Path:
+        """Where the worker listens."""
+        version = self.assignment.version
+        return RunDir(self.run_dir).worker_socket(self.topology.id, version, self.node, self.port, self.incarnation)
 
     @property
     def sender(self) -> str:

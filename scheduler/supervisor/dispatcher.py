@@ -193,19 +193,14 @@ class Dispatcher:
         """Remove the socket of a worker, which a kill leaves behind."""
         boot = self._boots.get(changed.port)
         if boot is not None and boot.incarnation == changed.incarnation:
-            self._parts.run_dir.worker_socket(
-                boot.topology.id, boot.assignment.version, boot.node, boot.port, boot.incarnation
-            ).unlink(missing_ok=True)
+            boot.socket.unlink(missing_ok=True)
 
     def remove_old_sockets(self) -> None:
         """Remove the sockets of workers that ended while there was no supervisor. Called after the adoptions."""
         for port in self._supervisor.slots:
             boot = self._boots.get(port)
-            present = boot and self._parts.run_dir.worker_socket(
-                boot.topology.id, boot.assignment.version, boot.node, boot.port, boot.incarnation
-            )
             for path in self._parts.run_dir.worker_sockets(self._parts.node, port):
-                if path != present:
+                if boot is None or path != boot.socket:
                     path.unlink(missing_ok=True)
 
     def _fork(self, boot: WorkerBoot) -> list[Order]:

@@ -255,17 +255,14 @@ class Slot:
 
     def _stay_failed(self, now: float) -> list[Instruction]:
         """Stay FAILED: this slot gave the work up under an earlier supervisor or assignment, as Nimbus remembers."""
-        work = self.work = self.target
-        if work is None:
-            raise self._illegal("failure without work", now)
-        self.life.incarnation = self._look(work).incarnation + 1
+        self.work = self.target
+        self.life.incarnation = self._look(self._present_work()).incarnation + 1
         self.state = SlotState.FAILED
         return [self._report("failed", now, "it was given up before")]
 
     def _fork(self, now: float) -> list[Instruction]:
-        work = self.work = self.target
-        if work is None:
-            raise self._illegal("fork without work", now)
+        self.work = self.target
+        work = self._present_work()
         incarnation = max(self.life.incarnation, self._look(work).incarnation) + 1
         self.life = WorkerLife(incarnation, work.topology.status)
         self._own = work.topology.id, work.slot_index, incarnation

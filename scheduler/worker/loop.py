@@ -55,7 +55,7 @@ from squall.scheduler.worker.own_faults import WorkerFaults
 from squall.scheduler.worker.own_watches import WorkerWatches
 from squall.scheduler.worker.spout_files import WorkerFiles
 from squall.scheduler.worker.task_watch import ExecutorWatch, Opening
-from squall.scheduler.worker.worker_board import BoardTrialPermit, WorkerBoard, explanation_of, socket_path
+from squall.scheduler.worker.worker_board import BoardTrialPermit, WorkerBoard, explanation_of
 from squall.scheduler.worker.worker_metrics import MetricsConsumers, StreamCounts
 
 EXIT_OK, EXIT_CRASHED = 0, 1
@@ -96,7 +96,7 @@ class Worker:
             self._context,
             PlaneAddress(
                 opening_of(boot.topology.id, boot.assignment.version), boot.slot_index, boot.incarnation,
-                socket_path(self._run_dir, boot, boot.node, boot.port, boot.incarnation),
+                boot.socket,
             ),
             PlaneLimits(self._config.link_window_bytes, self._config.arena_bytes, self._config.max_frame_bytes),
             AckRings(self._board.rings, self._board.n_slots, boot.slot_index, boot.incarnation),

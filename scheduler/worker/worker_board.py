@@ -122,7 +122,8 @@ class WorkerBoard:
         self._reconnects += worker in self._met
         self._met.add(worker)
         slot = self._boot.assignment.workers[worker]
-        return socket_path(self._run_dir, self._boot, slot.node, slot.port, incarnation)
+        boot = self._boot
+        return self._run_dir.worker_socket(boot.topology.id, boot.assignment.version, slot.node, slot.port, incarnation)
 
     def end_of(self, worker: int, incarnation: int) -> tuple[str, dict[int, Failure]]:
         """What is known about the end of a dead worker, and the failures that it wrote as its last words."""
@@ -238,11 +239,6 @@ def explanation_of(board: Board, worker: int, incarnation: int) -> str:
     if board.explained(worker, incarnation):
         return ANOTHER_TUPLE
     return "" if board.accused(worker, incarnation) else FROM_OUTSIDE
-
-
-def socket_path(run_dir: RunDir, boot: WorkerBoot, node: str, port: int, incarnation: int) -> Path:
-    """The socket at which an incarnation of a worker of this assignment listens."""
-    return run_dir.worker_socket(boot.topology.id, boot.assignment.version, node, port, incarnation)
 
 
 def link_word(sender_incarnation: int, receiver_incarnation: int, position: int) -> int:

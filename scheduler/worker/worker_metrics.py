@@ -21,7 +21,7 @@ from typing import Any
 from squall.engine.api.config import Config
 from squall.engine.api.consumer import DataPoint, MetricsConsumer, TaskInfo
 from squall.engine.api.stream import DEFAULT_STREAM
-from squall.engine.api.user_metrics import COUNTER, GAUGE, Allocate, Counter, Histogram
+from squall.engine.api.user_metrics import COUNTER, GAUGE, Allocate, Counter, Histogram, MetricReading
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.flow.emitter import StreamOut
 from squall.engine.foreign.text import text_of_error
@@ -122,26 +122,24 @@ class MetricsConsumers:
 
     def _users(self) -> dict[int, dict[str, Any]]:
         """Task -> users' metrics: of a histogram count and mean. All lives of a task's worker count together."""
-        totals: dict[tuple[int, str], tuple[float, float]] = {}
+        lives: dict[tuple[int, str], list[MetricReading]] = {}
+        for reading in read_metrics(self._run_dir.metrics(self._boot.topology.id)):
+            lives.setdefault((reading.task, reading.name), []).append(reading)
         values: dict[int, dict[str, Any]] = {}
-        for reading in sorted(read_metrics(self._run_dir.metrics(self._boot.topology.id)), key=lambda one: one.born):
-            mine, key = values.setdefault(reading.task, {}), (reading.task, reading.name)
-            if reading.kind == GAUGE:
-                mine[reading.name] = reading.memory.cast("d")[0]
-                continue
-            count, total = totals.get(key, (0, 0.0))
-            if reading.kind == COUNTER:
-                count += Counter(reading.memory).value
-            else:
-                histogram = Histogram(reading.memory)
-                count, total = count + histogram.count, total + histogram.total
-            totals[key] = count, total
-            mine[reading.name] = reading.kind
-        for (task, name), (count, total) in totals.items():
-            seen, more = self._since(task, f"user {name}", count), self._since(task, f"sum {name}", total)
-            is_counter = values[task][name] == COUNTER
-            values[task][name] = seen if is_counter else {"count": seen, "mean": more / max(1, seen)}
+        for (task, name), readings in lives.items():
+            values.setdefault(task, {})[name] = self._of_interval(task, name, readings)
         return values
+
+    def _of_interval(self, task: int, name: str, lives: list[MetricReading]) -> Any:
+        newest = max(lives, key=lambda reading: reading.born)
+        if newest.kind == GAUGE:
+            return newest.memory.cast("d")[0]
+        if newest.kind == COUNTER:
+            return self._since(task, f"user {name}", sum(Counter(reading.memory).value for reading in lives))
+        histograms = [Histogram(reading.memory) for reading in lives]
+        count = self._since(task, f"user {name}", sum(histogram.count for histogram in histograms))
+        total = self._since(task, f"sum {name}", sum(histogram.total for histogram in histograms))
+        return {"count": count, "mean": total / max(1, count)}
 
     def _since(self, task: int, name: str, value: float) -> float:
         """How much it is more than at the last call."""
