@@ -115,8 +115,8 @@ class _Endpoint:
     _socket_type: ClassVar[int]
     _takes: ClassVar[tuple[Kind, ...]]
 
-    def __init__(self, path: str | os.PathLike[str], key: bytes, name: str, context: Context | None = None) -> None:
-        self.path = check_socket_path(Path(path))
+    def __init__(self, path: Path, key: bytes, name: str, context: Context | None = None) -> None:
+        self.path = check_socket_path(path)
         self.refused = 0
         """Frames that were dropped unverified."""
         self._sealer = Sealer(key, name)

@@ -102,8 +102,8 @@ def kept_topologies(run_dir: RunDir) -> Iterator[list[TopologyRecord]]:
 class Store(Books):
     """The books in a file."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.fspath(path)
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
         self._copy = f"{self.path}.copy"
         if not os.path.exists(self.path) and not os.path.exists(self._copy):
             self._create()

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 import zmq
 
 from squall.engine.errors import UsageError
-from squall.ipc.control import ControlClient, ControlServer
+from squall.ipc.control import Context, ControlClient, ControlServer
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
 from squall.scheduler.common.daemon import SignalInbox, daemon_parser, run_daemon, tell_ready, write_record
@@ -97,7 +97,7 @@ def _loop(options: argparse.Namespace, closing: contextlib.ExitStack) -> Supervi
     forking_parent = ForkingParent(poller, node, options.entry, rng, time.monotonic(), run_dir.hash_seed())
     judge = DeathJudge(RestartPolicyOptions(max_deaths=options.max_deaths), rng, boards.totals)
     slots = [Slot(SlotAddress(str(run_dir.path), node, port), judge, boards.look) for port in options.ports]
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    context: Context = zmq.Context()
     closing.callback(context.term)
     server = ControlServer(run_dir.node_socket(node), run_dir.key(), f"supervisor:{node}", context)
     closing.callback(server.close)

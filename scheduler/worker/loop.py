@@ -41,7 +41,7 @@ from squall.engine.report.repeats import Repeats, is_told
 from squall.engine.tracking.peers import Peers
 from squall.ipc.ack_rings import AckRings
 from squall.ipc.board import Board
-from squall.ipc.control import ConnectionWatch, ControlClient
+from squall.ipc.control import ConnectionWatch, Context, ControlClient
 from squall.ipc.data_plane import DataPlane, PlaneAddress, PlaneLimits
 from squall.ipc.frame import opening_of
 from squall.ipc.line_file import append_line
@@ -90,7 +90,7 @@ class Worker:
         self._opening = Opening(
             partial(self._board.set_opening, boot.slot_index, boot.incarnation), time.monotonic_ns
         )
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._context: Context = zmq.Context()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._plane = DataPlane(
             self._context,

@@ -15,6 +15,7 @@ import contextlib
 import signal
 import sqlite3
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from squall.engine.errors import ClusterError
@@ -62,7 +63,7 @@ Content = dict[str, tuple[TopologyRecord, Assignment | None]]
 class SimulatedStore(LimitedStore):
     """Waits for no lock, writes to the database in the middle of a transaction, and passes a step at each change."""
 
-    def __init__(self, path: str, step: Step) -> None:
+    def __init__(self, path: Path, step: Step) -> None:
         self._step: Step = lambda name: None
         super().__init__(path)
         self._step = step
@@ -133,7 +134,7 @@ class NimbusDaemon(Actor):
 
     def _read_store(self) -> tuple[list[TopologyLife], int, set[str]]:
         """What is stored: topologies, the next one's number, and ids of those that were deleted."""
-        store = self._store = self.machine.parts.store(str(self.machine.run_dir.nimbus_db), self._step)
+        store = self._store = self.machine.parts.store(self.machine.run_dir.nimbus_db, self._step)
         if self._before is not None and (found := _content(store)) != self._before:
             raise InvariantBrokenError(STORE_DIFFERS, f"of an undone transaction: {found}, before: {self._before}")
         self._before = None
