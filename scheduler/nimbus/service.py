@@ -21,9 +21,10 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from squall.engine.errors import ClusterError, ProtocolError, SquallError, UsageError
 from squall.ipc.control import ControlServer, ErrorKind, Incoming, NotStarted
@@ -31,7 +32,6 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.common.environment import forget_environment, keep_environment
 from squall.scheduler.common.messages import (
     AssignNode,
-    ClusterState,
     ForgetUnknown,
     GetCluster,
     HealFaults,
@@ -45,7 +45,6 @@ from squall.scheduler.common.messages import (
     SubmitTopology,
     SupervisorHeartbeat,
     TopologyRecord,
-    TopologyState,
 )
 from squall.scheduler.faults.in_force import FaultsTold
 from squall.scheduler.faults.sentence import parse
@@ -78,8 +77,7 @@ _CHANGES = frozenset({"submit_topology", "activate", "deactivate", "rebalance", 
 SWEEP_RETRY_SECS = 0.1
 """Between two looks for unused code: a submission takes some milliseconds from its first file to Nimbus's answer."""
 
-B = TypeVar("B", bound=msgspec.Struct)
-Handler = Callable[[Incoming, float], msgspec.Struct]
+Handler = Callable[[Any, float, Incoming], msgspec.Struct]
 
 log = logging.getLogger(__name__)
 
@@ -118,21 +116,22 @@ class NimbusService:
             run_dir, self.nimbus, self._files,
             lambda node, event: server.send_event(f"supervisor:{node}", event),
         )
-        self._requests: dict[str, Handler] = {
-            "submit_topology": self._submit,
-            "get_topology": self._get_topology,
-            "get_cluster": self._get_cluster,
-            "activate": self._order(NamedTopology, lambda order, _: self._activate(order.name)),
-            "deactivate": self._order(NamedTopology, lambda order, _: nimbus.set_status(order.name, "INACTIVE")),
-            "kill_topology": self._order(KillTopology, nimbus.kill),
-            "rebalance": self._order(RebalanceTopology, nimbus.rebalance),
-            "reset": self._order(NamedTopology, lambda order, now: nimbus.reset(order.name, now)),
-            "forget_unknown": self._forget_unknown,
-            "inject": self._inject,
-            "heal": self._heal,
-            "shutdown": self._shutdown,
-            "register_supervisor": self._register,
+        self._requests: dict[str, tuple[type[msgspec.Struct], Handler]] = {
+            "submit_topology": (SubmitTopology, self._submit),
+            "get_topology": (NamedTopology, lambda asked, *_: nimbus.topology(asked.name)),
+            "get_cluster": (GetCluster, lambda *_: replace(nimbus.cluster(), refused_frames=server.refused)),
+            "activate": (NamedTopology, lambda order, *_: self._change(self._activate(order.name))),
+            "deactivate": (NamedTopology, lambda order, *_: self._change(nimbus.set_status(order.name, "INACTIVE"))),
+            "kill_topology": (KillTopology, lambda order, now, _: self._change(nimbus.kill(order, now))),
+            "rebalance": (RebalanceTopology, lambda order, now, _: self._change(nimbus.rebalance(order, now))),
+            "reset": (NamedTopology, lambda order, now, _: self._change(nimbus.reset(order.name, now))),
+            "forget_unknown": (ForgetUnknown, self._forget_unknown),
+            "inject": (InjectFault, lambda asked, now, _: FaultsTold(self.faults.inject(parse(asked.line), now))),
+            "heal": (HealFaults, lambda asked, now, _: FaultsTold(self.faults.heal(asked.targets, now))),
+            "shutdown": (Shutdown, self._shutdown),
+            "register_supervisor": (RegisterSupervisor, self._register),
         }
+        """Method -> what its frame holds, and the handler of that, whose result is the answer."""
 
     def _activate(self, name: str) -> tuple[TopologyRecord, Instructions]:
         """Let a topology's spouts emit, also after a fault of its set-up."""
@@ -221,11 +220,10 @@ class NimbusService:
                 raise ClusterError("Nimbus is shutting down")
             if self._stops_at is not None and incoming.method in _CHANGES:
                 raise ClusterError(f"the cluster is about to stop: {incoming.method} is refused")
-            handler = self._requests.get(incoming.method)
-            if handler is None:
+            if incoming.method not in self._requests:
                 raise ClusterError(f"Nimbus answers no {incoming.method!r}; it answers {', '.join(self._requests)}")
-            reply = handler(incoming, now)
-            self._server.reply(incoming, reply)
+            body, handle = self._requests[incoming.method]
+            self._server.reply(incoming, handle(incoming.decode(body), now, incoming))
         except UsageError as error:
             self._server.reply_error(incoming, str(error), "UsageError")
         except SquallError as error:
@@ -234,8 +232,7 @@ class NimbusService:
             if isinstance(error, StoreError):
                 raise
 
-    def _submit(self, incoming: Incoming, now: float) -> TopologyRecord:
-        request = incoming.decode(SubmitTopology)
+    def _submit(self, request: SubmitTopology, now: float, _: Incoming) -> TopologyRecord:
         try:
             self._files.check_code(request)
             return self._accept(request, now)
@@ -249,47 +246,26 @@ class NimbusService:
         try:
             if request.env:
                 keep_environment(self._run_dir, topology_id, request.env)
-            record, steps = self.nimbus.submit(request, now, time.time(), token)
+            decided = self.nimbus.submit(request, now, time.time(), token)
         except ClusterError:
             self._files.put_state_back(request.name, topology_id)
             forget_environment(self._run_dir, topology_id)
             raise
         # If the store fails, Nimbus ends, and the next one sees in the store whether to put the state back.
+        return self._change(decided)
+
+    def _change(self, decided: tuple[TopologyRecord, Instructions]) -> TopologyRecord:
+        """Carry out an order that changes one topology; the answer is its record."""
+        record, steps = decided
         self._carry_out(steps)
         return record
 
-    def _order(self, body: type[B], decide: Callable[[B, float], tuple[TopologyRecord, Instructions]]) -> Handler:
-        """The handler of an order that changes one topology; the answer is its record."""
-
-        def handle(incoming: Incoming, now: float) -> TopologyRecord:
-            record, steps = decide(incoming.decode(body), now)
-            self._carry_out(steps)
-            return record
-
-        return handle
-
-    def _get_topology(self, incoming: Incoming, now: float) -> TopologyState:
-        return self.nimbus.topology(incoming.decode(NamedTopology).name)
-
-    def _get_cluster(self, incoming: Incoming, now: float) -> ClusterState:
-        incoming.decode(GetCluster)
-        return msgspec.structs.replace(self.nimbus.cluster(), refused_frames=self._server.refused)
-
-    def _forget_unknown(self, incoming: Incoming, now: float) -> ForgetUnknown:
-        incoming.decode(ForgetUnknown)
+    def _forget_unknown(self, _: ForgetUnknown, now: float, incoming: Incoming) -> ForgetUnknown:
         ids, steps = self.nimbus.forget_unknown(now)
         self._carry_out(steps)
         return ForgetUnknown(ids)
 
-    def _inject(self, incoming: Incoming, now: float) -> FaultsTold:
-        fault = parse(incoming.decode(InjectFault).line)
-        return FaultsTold(self.faults.inject(fault, now))
-
-    def _heal(self, incoming: Incoming, now: float) -> FaultsTold:
-        return FaultsTold(self.faults.heal(incoming.decode(HealFaults).targets, now))
-
-    def _shutdown(self, incoming: Incoming, now: float) -> Shutdown:
-        request = incoming.decode(Shutdown)
+    def _shutdown(self, request: Shutdown, now: float, incoming: Incoming) -> Shutdown:
         for name in ("grace_secs", "drain_secs"):
             secs = getattr(request, name)
             if not (math.isfinite(secs) and secs >= 0):
@@ -307,8 +283,7 @@ class NimbusService:
         self._stop_when_at_rest((), now)
         return request
 
-    def _register(self, incoming: Incoming, now: float) -> AssignNode:
-        request = incoming.decode(RegisterSupervisor)
+    def _register(self, request: RegisterSupervisor, now: float, incoming: Incoming) -> AssignNode:
         steps = self.nimbus.register_supervisor(request, now)
         self._sessions[request.node] = incoming.nonce.session
         self._carry_out(steps)
