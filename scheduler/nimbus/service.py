@@ -132,6 +132,10 @@ class NimbusService:
             "register_supervisor": (RegisterSupervisor, self._register),
         }
         """Method -> what its frame holds, and the handler of that, whose result is the answer."""
+        self._events: dict[str, tuple[type[Any], Callable[[Any, float], Instructions]]] = {
+            "SupervisorHeartbeat": (SupervisorHeartbeat, nimbus.heartbeat),
+            "SlotChanged": (SlotChanged, nimbus.slot_changed),
+        }
 
     def _activate(self, name: str) -> tuple[TopologyRecord, Instructions]:
         """Let a topology's spouts emit, also after a fault of its set-up."""
@@ -195,16 +199,12 @@ class NimbusService:
 
     def _take_event(self, incoming: Incoming, now: float) -> None:
         try:
-            if incoming.method == "SupervisorHeartbeat":
-                heartbeat = incoming.decode(SupervisorHeartbeat)
-                if self._counts(incoming, heartbeat.node):
-                    self._carry_out(self.nimbus.heartbeat(heartbeat, now))
-            elif incoming.method == "SlotChanged":
-                changed = incoming.decode(SlotChanged)
-                if self._counts(incoming, changed.node):
-                    self._carry_out(self.nimbus.slot_changed(changed, now))
-            else:
+            if incoming.method not in self._events:
                 raise ProtocolError(f"Nimbus takes no event {incoming.method!r} (from {incoming.peer})")
+            body, decide = self._events[incoming.method]
+            event = incoming.decode(body)
+            if self._counts(incoming, event.node):
+                self._carry_out(decide(event, now))
         except ProtocolError as error:
             log.warning("%s", error)
 

@@ -157,16 +157,13 @@ class Supervisor:
             steps += slot.exited(status, now, remains)
         return self._after(port, steps, now)
 
-    def ready(self, message: WorkerReady, now: float) -> list[Order]:
+    def heard(self, message: WorkerReady | WorkerFailed, now: float) -> list[Order]:
+        """A worker says that it can take tuples, or why it is about to exit."""
         slot = self._present(message.port, message.incarnation)
         if slot is None:
-            return self._refuse(message.port, message.incarnation)
-        return self._after(message.port, slot.ready(now), now)
-
-    def failed(self, message: WorkerFailed, now: float) -> list[Order]:
-        slot = self._present(message.port, message.incarnation)
-        if slot is None:
-            return self._refuse(message.port, message.incarnation)
+            return [Order(message.port, SendStop(message.incarnation))]
+        if isinstance(message, WorkerReady):
+            return self._after(message.port, slot.ready(now), now)
         return self._after(message.port, slot.worker_failed(f"{message.error}\n{message.traceback}", now), now)
 
     # ---- time ----
@@ -217,9 +214,6 @@ class Supervisor:
     def _present(self, port: int, incarnation: int) -> Slot | None:
         slot = self.slots.get(port)
         return slot if slot is not None and slot.life.incarnation == incarnation and incarnation > 0 else None
-
-    def _refuse(self, port: int, incarnation: int) -> list[Order]:
-        return [Order(port, SendStop(incarnation))]
 
 
 class Spares:

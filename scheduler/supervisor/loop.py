@@ -253,16 +253,15 @@ class SupervisorLoop:
             if incoming is None:
                 return
             try:
+                message: WorkerReady | WorkerFailed
                 if incoming.method == "WorkerReady":
-                    ready = incoming.decode(WorkerReady)
-                    if self._dispatcher.knows(incoming.peer, ready.port):
-                        self._dispatcher.carry_out(self._supervisor.ready(ready, now))
+                    message = incoming.decode(WorkerReady)
                 elif incoming.method == "WorkerFailed":
-                    failed = incoming.decode(WorkerFailed)
-                    if self._dispatcher.knows(incoming.peer, failed.port):
-                        self._dispatcher.carry_out(self._supervisor.failed(failed, now))
+                    message = incoming.decode(WorkerFailed)
                 else:
-                    log.warning("%s from %s is not understood", incoming.method, incoming.peer)
+                    raise ProtocolError(f"{incoming.method} from {incoming.peer} is not understood")
+                if self._dispatcher.knows(incoming.peer, message.port):
+                    self._dispatcher.carry_out(self._supervisor.heard(message, now))
             except ProtocolError as error:
                 log.warning("%s", error)
 

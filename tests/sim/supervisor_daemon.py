@@ -255,7 +255,7 @@ class SupervisorDaemon(Actor):
     def _ready(self, message: WorkerReady, boot: WorkerBoot) -> None:
         known = self._boots.get(message.port)
         if known is not None and known.sender == boot.sender:
-            self._hear(self.decisions.ready, message)
+            self._hear(self.decisions.heard, message)
         elif message.pid in self.machine.processes:
             # As `Dispatcher.knows`.
             self.machine.processes[message.pid].stop()
