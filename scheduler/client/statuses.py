@@ -128,6 +128,8 @@ class WorkerShown(Struct):
     uptime_secs: float | None
     """null: it is dead."""
     restarts: Count
+    """Deaths in this slot that are on record. An incarnation also begins without one: when the topology moves, or its
+    cluster is started again."""
     executors: Count
     opening: OpeningTask | None
     """The task that it is opening; null if there is none."""
