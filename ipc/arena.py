@@ -3,7 +3,7 @@
 Guarantees:
 
 - A block is published only after it was written, and a freed block is invalidated before its room can be used again, so
-  a reader (`ipc.arena_reader`) gets either the payload that its descriptor names or a `ProtocolError`.
+  a reader (`ipc.payloads`) gets either the payload that its descriptor names or a `ProtocolError`.
 - Room that does not exist is a `None` from `put`, never a SIGBUS: memory is reserved by `posix_fallocate` in steps, on
   first need, and the file is sealed against shrinking.
 - Nothing is left behind: the memory has no name and belongs to the kernel, which frees it with the last process that

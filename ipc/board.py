@@ -25,6 +25,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+from pathlib import Path
 from typing import NamedTuple
 
 from squall.engine.errors import ClusterError
@@ -104,7 +105,7 @@ class SlotCell(NamedTuple):
 class Board:
     """A mapped board. Process: any; each word has one writer."""
 
-    def __init__(self, path: str, mapping: mmap.mmap, file: tuple[int, int]) -> None:
+    def __init__(self, path: Path, mapping: mmap.mmap, file: tuple[int, int]) -> None:
         """`file`: device and inode of what is mapped."""
         self.path = path
         self._file = file
@@ -120,7 +121,7 @@ class Board:
         self._tasks_at = self._waits_at + self.n_tasks
 
     @classmethod
-    def create(cls, path: str, n_slots: int, n_tasks: int) -> Board:
+    def create(cls, path: Path, n_slots: int, n_tasks: int) -> Board:
         """Make a zeroed board at `path`; it appears complete or not at all. ClusterError if that fails."""
         size = _size_bytes(n_slots, n_tasks)
         temporary = f"{path}.new"
@@ -138,7 +139,7 @@ class Board:
         return cls.attach(path)
 
     @classmethod
-    def attach(cls, path: str) -> Board:
+    def attach(cls, path: Path) -> Board:
         """Map an existing board; BoardMissing if there is none, ClusterError if it is damaged or of another version."""
         try:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -217,17 +218,17 @@ class Board:
 
     def explained(self, index: int, incarnation: int) -> bool:
         """Whether an incarnation has published that it ended by an exception."""
-        return incarnation > 0 and self.words[self.slot_at(index) + SLOT_EXPLAINED] >> 1 == incarnation
+        return incarnation > 0 and self.column(SLOT_EXPLAINED)[index] >> 1 == incarnation
 
     def accused(self, index: int, incarnation: int) -> bool:
         """Whether an incarnation ended by a cause that a tuple can have."""
-        return self.words[self.slot_at(index) + SLOT_ACCUSED] == incarnation
+        return self.column(SLOT_ACCUSED)[index] == incarnation
 
     def nearer(self, index: int, incarnation: int) -> bool:
         """Whether the death of an incarnation brings a dead letter nearer: a tuple was charged with it, or a suspect
         was on trial."""
-        mine = self.words[self.slot_at(index) + SLOT_EXPLAINED] == incarnation << 1 | 1
-        return mine or any(self.words[self.slot_at(slot) + SLOT_TRIAL] & 1 for slot in range(self.n_slots))
+        mine = self.column(SLOT_EXPLAINED)[index] == incarnation << 1 | 1
+        return mine or any(asked & 1 for asked in self.column(SLOT_TRIAL))
 
     def at_hand(self, index: int) -> memoryview[int]:
         """The word in which a worker publishes the task whose code its loop is in."""
@@ -250,10 +251,6 @@ class Board:
         """Frames lost, repeated and refused on the links to a worker, and its reconnects."""
         at = self.slot_at(index) + SLOT_LINKS
         return dict(zip(LINK_COUNTERS, self.words[at : at + len(LINK_COUNTERS)], strict=True))
-
-    def identity(self, index: int) -> int:
-        """`incarnation << 8 | state` of a slot: one word, cheap enough to read every turn."""
-        return self.words[HEADER_WORDS + index * SLOT_WORDS]
 
     def column(self, word: int) -> memoryview[int]:
         """One word of every slot's row, by index, as a live view."""
@@ -337,7 +334,7 @@ def _size_bytes(n_slots: int, n_tasks: int) -> int:
     )
 
 
-def _check(path: str, header: bytes, size: int) -> None:
+def _check(path: Path, header: bytes, size: int) -> None:
     """Refuse a file that is not a board of this layout: reads would go beyond its end or return nonsense."""
     magic, version, n_slots, n_tasks = _HEADER.unpack(header.ljust(_HEADER.size, b"\0"))
     if magic != MAGIC:

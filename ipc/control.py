@@ -17,6 +17,7 @@ makes sending to a peer that has gone an error.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import socket as unix
@@ -26,13 +27,13 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias, TypeVar
+from typing import ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 import zmq
 
 from squall.engine.errors import ClusterError, ProtocolError, UsageError
-from squall.ipc.envelope import NO_NONCE, Envelope, Kind, Nonce, Sealer, open_envelope
+from squall.ipc.envelope import NO_NONCE, Kind, Nonce, Sealer, open_envelope
 from squall.ipc.rundir import check_socket_path
 
 QUEUE_FRAMES = 10_000
@@ -108,118 +109,144 @@ class _Route(NamedTuple):
     """The session before this one, whose late frames must not lead back to it."""
 
 
-class ControlServer:
-    """The serving end (ROUTER) of Nimbus or a supervisor. Thread: the daemon's loop."""
+class _Endpoint:
+    """What both ends have."""
 
-    def __init__(self, path: str | os.PathLike[str], key: bytes, name: str, context: Context | None = None) -> None:
-        self.path = check_socket_path(Path(path))
+    _socket_type: ClassVar[int]
+    _takes: ClassVar[tuple[Kind, ...]]
+
+    def __init__(self, path: Path, key: bytes, name: str, context: Context | None = None) -> None:
+        self.path = check_socket_path(path)
         self.refused = 0
         """Frames that were dropped unverified."""
         self._sealer = Sealer(key, name)
         self._key = key
-        self._routes: OrderedDict[str, _Route] = OrderedDict()
-        _check_nobody_listens(self.path)
         self._owns_context = context is None
         self._context = zmq.Context() if context is None else context
-        self.socket = _socket(self._context, zmq.ROUTER)
+        self.socket = self._context.socket(self._socket_type)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.set_hwm(QUEUE_FRAMES)
         try:
-            self.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-            self.socket.bind(f"ipc://{self.path}")
-        except zmq.ZMQError as error:
-            self._close_zmq(0)
-            raise ClusterError(f"cannot listen on {self.path}: {error}") from None
-        self._bound = self.path.stat()
+            self._open()
+        except BaseException:
+            self._close(0)
+            raise
 
-    def recv(self) -> Incoming | None:
-        """The next verified frame; None if there is none now. Does not wait. Call it when `socket` is readable, until
-        it returns None."""
-        for _ in range(REFUSALS_PER_RECV):
-            try:
-                identity, *parts = self.socket.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return None
-            try:
-                envelope = open_envelope(self._key, parts)
-                if envelope.kind not in ("request", "event"):
-                    raise ProtocolError(f"{envelope.kind} frame from {envelope.sender}: nothing was asked of it")
-            except ProtocolError:
-                self.refused += 1
-                continue
-            self._learn_route(envelope, identity)
-            return _incoming(envelope, identity)
-        return None
+    def _open(self) -> None:
+        """Bind or connect."""
+        raise NotImplementedError
 
-    def reply(self, incoming: Incoming, message: msgspec.Struct) -> bool:
-        """Answer a request. False if the peer has gone."""
-        frame = self._sealer.seal("reply", incoming.id, incoming.method, message)
-        return self._send(incoming.route, frame)
-
-    def reply_error(self, incoming: Incoming, message: str, kind: ErrorKind = "ClusterError") -> bool:
-        """Make the peer's `call` raise. False if the peer has gone."""
-        frame = self._sealer.seal("error", incoming.id, incoming.method, ControlError(kind, message))
-        return self._send(incoming.route, frame)
-
-    def send_event(self, peer: str, message: msgspec.Struct) -> bool:
-        """Send to the process that calls itself `peer`. False if it is unknown, has gone, or has stopped reading."""
-        route = self._routes.get(peer)
-        if route is None:
-            return False
-        return self._send(route.identity, self._sealer.seal("event", 0, type(message).__name__, message))
-
-    def close(self, linger_secs: float = 0.0) -> None:
-        """Stop listening and remove the socket file. `linger_secs`: longest wait for unsent frames."""
-        self._close_zmq(linger_secs)
-        # Remove our own file only: a successor may have bound the path already.
-        if self.path.exists() and os.path.samestat(self.path.stat(), self._bound):
-            self.path.unlink(missing_ok=True)
-
-    def _send(self, identity: bytes, frame: list[bytes]) -> bool:
+    def _send(self, frame: list[bytes]) -> bool:
+        """Send without waiting. False if the peer has gone, or has stopped reading."""
         try:
-            self.socket.send_multipart([identity, *frame], zmq.NOBLOCK)
+            self.socket.send_multipart(frame, zmq.NOBLOCK)
         except zmq.ZMQError as error:
             if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 return False
             raise
         return True
 
-    def _learn_route(self, envelope: Envelope, identity: bytes) -> None:
-        session = envelope.nonce[0]
-        known = self._routes.get(envelope.sender)
-        if known is not None and session == known.replaced:
-            return
-        if known is None or session != known.session:
-            replaced = b"" if known is None else known.session
-            self._routes[envelope.sender] = _Route(identity, session, replaced)
-        elif identity != known.identity:
-            self._routes[envelope.sender] = known._replace(identity=identity)
-        self._routes.move_to_end(envelope.sender)
-        if len(self._routes) > MOST_PEERS:
-            self._routes.popitem(last=False)
+    def _receive(self) -> Incoming | None:
+        """The next verified frame; None if there is none now."""
+        for _ in range(REFUSALS_PER_RECV):
+            try:
+                parts = self.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return None
+            route = parts.pop(0) if self._socket_type == zmq.ROUTER else b""
+            with contextlib.suppress(ProtocolError):  # it is counted
+                envelope = open_envelope(self._key, parts)
+                if envelope.kind in self._takes:
+                    return Incoming(
+                        envelope.sender, envelope.kind, envelope.method, envelope.id, envelope.body, route,
+                        envelope.nonce,
+                    )
+            self.refused += 1
+        return None
 
-    def _close_zmq(self, linger_secs: float) -> None:
+    def _close(self, linger_secs: float) -> None:
         self.socket.close(linger=math.ceil(linger_secs * 1000))
         if self._owns_context:
             self._context.term()
 
 
-class ControlClient:
+class ControlServer(_Endpoint):
+    """The serving end (ROUTER) of Nimbus or a supervisor. Thread: the daemon's loop."""
+
+    _socket_type = zmq.ROUTER
+    _takes = ("request", "event")
+
+    def _open(self) -> None:
+        self._routes: OrderedDict[str, _Route] = OrderedDict()
+        _check_nobody_listens(self.path)
+        try:
+            self.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+            self.socket.bind(f"ipc://{self.path}")
+        except zmq.ZMQError as error:
+            raise ClusterError(f"cannot listen on {self.path}: {error}") from None
+        self._bound = self.path.stat()
+
+    def recv(self) -> Incoming | None:
+        """The next verified frame; None if there is none now. Does not wait. Call it when `socket` is readable, until
+        it returns None."""
+        incoming = self._receive()
+        if incoming is not None:
+            self._learn_route(incoming)
+        return incoming
+
+    def reply(self, incoming: Incoming, message: msgspec.Struct) -> bool:
+        """Answer a request. False if the peer has gone."""
+        return self._send([incoming.route, *self._sealer.seal("reply", incoming.id, incoming.method, message)])
+
+    def reply_error(self, incoming: Incoming, message: str, kind: ErrorKind = "ClusterError") -> bool:
+        """Make the peer's `call` raise. False if the peer has gone."""
+        frame = self._sealer.seal("error", incoming.id, incoming.method, ControlError(kind, message))
+        return self._send([incoming.route, *frame])
+
+    def send_event(self, peer: str, message: msgspec.Struct) -> bool:
+        """Send to the process that calls itself `peer`. False if it is unknown, has gone, or has stopped reading."""
+        route = self._routes.get(peer)
+        if route is None:
+            return False
+        return self._send([route.identity, *self._sealer.seal("event", 0, type(message).__name__, message)])
+
+    def close(self, linger_secs: float = 0.0) -> None:
+        """Stop listening and remove the socket file. `linger_secs`: longest wait for unsent frames."""
+        self._close(linger_secs)
+        # Remove our own file only: a successor may have bound the path already.
+        if self.path.exists() and os.path.samestat(self.path.stat(), self._bound):
+            self.path.unlink(missing_ok=True)
+
+    def _learn_route(self, incoming: Incoming) -> None:
+        session = incoming.nonce.session
+        known = self._routes.get(incoming.peer)
+        if known is not None and session == known.replaced:
+            return
+        if known is None or session != known.session:
+            replaced = b"" if known is None else known.session
+            self._routes[incoming.peer] = _Route(incoming.route, session, replaced)
+        elif incoming.route != known.identity:
+            self._routes[incoming.peer] = known._replace(identity=incoming.route)
+        self._routes.move_to_end(incoming.peer)
+        if len(self._routes) > MOST_PEERS:
+            self._routes.popitem(last=False)
+
+
+class ControlClient(_Endpoint):
     """The calling end (DEALER) of a supervisor, worker or client. Thread: the one that made it.
 
     Connecting does not wait: frames leave when the server is there. Whoever polls `socket` must also drain `recv_event`
     after each `call`: events that arrived meanwhile are no longer in the socket.
     """
 
-    def __init__(self, path: str | os.PathLike[str], key: bytes, name: str, context: Context | None = None) -> None:
-        self.path = check_socket_path(Path(path))
+    _socket_type = zmq.DEALER
+    _takes = ("reply", "error", "event")
+
+    def _open(self) -> None:
         self.answered_by = NO_NONCE
         """Of the frame that answered the last call."""
-        self._sealer = Sealer(key, name)
-        self._key = key
         self._last_id = 0
         self._events: deque[Incoming] = deque()
-        self._owns_context = context is None
-        self._context = zmq.Context() if context is None else context
-        self.socket = _socket(self._context, zmq.DEALER)
         self.socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
         self.socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
         self.socket.connect(f"ipc://{self.path}")
@@ -270,31 +297,7 @@ class ControlClient:
 
     def close(self, linger_secs: float = CLIENT_LINGER_SECS) -> None:
         """Disconnect. Waits for unsent frames, at most `linger_secs`."""
-        self.socket.close(linger=math.ceil(linger_secs * 1000))
-        if self._owns_context:
-            self._context.term()
-
-    def _send(self, frame: list[bytes]) -> bool:
-        try:
-            self.socket.send_multipart(frame, zmq.NOBLOCK)
-        except zmq.Again:
-            return False
-        return True
-
-    def _receive(self) -> Incoming | None:
-        for _ in range(REFUSALS_PER_RECV):
-            try:
-                parts = self.socket.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return None
-            try:
-                envelope = open_envelope(self._key, parts)
-            except ProtocolError:
-                continue
-            if envelope.kind != "request":
-                return _incoming(envelope, b"")
-        return None
-
+        self._close(linger_secs)
 
 
 class ConnectionWatch:
@@ -325,17 +328,6 @@ def _answer(incoming: Incoming, reply_type: type[M]) -> M:
     error = incoming.decode(ControlError)
     kinds = {"UsageError": UsageError, "NotStarted": NotStarted, "ClusterError": ClusterError}
     raise kinds[error.kind](error.message)
-
-
-def _incoming(envelope: Envelope, route: bytes) -> Incoming:
-    return Incoming(envelope.sender, envelope.kind, envelope.method, envelope.id, envelope.body, route, envelope.nonce)
-
-
-def _socket(context: Context, socket_type: int) -> zmq.Socket[bytes]:
-    socket = context.socket(socket_type)
-    socket.setsockopt(zmq.LINGER, 0)
-    socket.set_hwm(QUEUE_FRAMES)
-    return socket
 
 
 def _check_nobody_listens(path: Path) -> None:

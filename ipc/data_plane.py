@@ -85,10 +85,9 @@ class DataPlane:
     """Links of one worker; an `engine.core.transport.Transport`."""
 
     def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], address: PlaneAddress, limits: PlaneLimits,
-        shim: LinkShim | None = None, rings: AckRings | None = None, parts: PlaneParts = _PARTS,
+        self, context: zmq.Context[zmq.Socket[bytes]], address: PlaneAddress, limits: PlaneLimits, rings: AckRings,
+        shim: LinkShim | None = None, parts: PlaneParts = _PARTS,
     ) -> None:
-        """Without `rings`, acks travel in frames only."""
         self._opening, self.me, self.incarnation, path = address
         self._path = str(path)
         self._window_bytes, arena_bytes, self._max_frame_bytes = limits
@@ -97,8 +96,8 @@ class DataPlane:
         self._parts = parts
         self._shim = shim
         self._rings = rings
-        self._telling = rings
-        """None while acks are to travel in frames."""
+        self._tells = True
+        """False while acks are to travel in frames."""
         self.counts: Counter[str] = Counter()
         """Frames sent, received, repeated, refused; buffers by way."""
         self._payloads = parts.payloads(arena_bytes, self.counts)
@@ -239,7 +238,7 @@ class DataPlane:
         self._put_late(shim.replace(rules, seed))
         self._shim = shim if rules else None
         # What is told in shared memory would find its way over any link.
-        self._telling = None if rules else self._rings
+        self._tells = not rules
 
     def send_due(self) -> None:
         """Send what slow links have held back for long enough."""
@@ -292,7 +291,7 @@ class DataPlane:
 
     def pass_over(self) -> None:
         """Give up acks that peers have begun to tell and have not told since the last call, a message timeout ago."""
-        for worker in self._rings.pass_over() if self._rings is not None else ():
+        for worker in self._rings.pass_over():
             self.refuse(ProtocolError(f"acks of worker {worker} that did not become whole in a message timeout"))
 
     # ---- what was lost ----
@@ -459,26 +458,25 @@ class DataPlane:
     def tell_acks(self, worker: int, acks: Acks) -> bool:
         """Tell a peer's ackers these acks in its ring; False if a frame must carry them."""
         link = self._outbound.get(worker)
-        if link is None or self._telling is None:
+        if link is None or not self._tells:
             return False
         incarnation = link[2]
         receiver = self._owed(worker, incarnation)
         processed = receiver.processed if receiver is not None else 0
-        if not self._telling.tell(worker, incarnation, processed, acks):
+        if not self._rings.tell(worker, incarnation, processed, acks):
             return False
         if receiver is not None:
             receiver.credit()
-        if not self._telling.is_awake(worker):
+        if not self._rings.is_awake(worker):
             self._put(worker, CREDIT, 0, [])  # it fell asleep meanwhile: any frame wakes it
         self.counts["acks told"] += 1
         return True
 
     def take_acks(self, absorb: Absorb) -> int:
         """Take in what peers have told in their rings; returns the number of chunks."""
-        rings = self._rings
-        if rings is None or not rings.waiting:
+        if not self._rings.waiting:
             return 0
-        came = rings.take()
+        came = self._rings.take()
         for sender, incarnation, processed, acks in came:
             if self._may_take_acks(sender, incarnation, processed):
                 absorb(acks)
@@ -501,20 +499,18 @@ class DataPlane:
     @property
     def has_acks(self) -> bool:
         """True if a ring holds acks that were not taken in yet."""
-        return self._rings is not None and self._rings.waiting
+        return self._rings.waiting
 
     def confirm(self) -> None:
         """Free the room of acks that were taken in, and tell peers that what they missed is known. Call it after
         publishing that this worker is at work on both."""
-        if self._rings is not None:
-            self._rings.confirm()
+        self._rings.confirm()
         if self._to_confirm:
             self._tell_known()
 
     def set_awake(self, awake: bool) -> None:
         """Publish whether this worker reads its rings. After False, ask `has_acks` before sleeping."""
-        if self._rings is not None:
-            self._rings.set_awake(awake)
+        self._rings.set_awake(awake)
 
     def refuse(self, error: ProtocolError) -> None:
         """Count a frame, or acks, that are refused. `error` says why, for an override to read."""
@@ -526,8 +522,7 @@ class DataPlane:
             socket.close()
             sender.close()
         self._outbound.clear()
-        if self._rings is not None:
-            self._rings.close()
+        self._rings.close()
         self.inbound.close(linger=0)
         self._payloads.close()
         with contextlib.suppress(FileNotFoundError):  # ZeroMQ removes it too, in its own time

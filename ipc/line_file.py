@@ -45,6 +45,12 @@ def append_line(path: Path, line: str) -> int:
         os.close(fd)
 
 
+def append_bounded(path: Path, line: str, most_bytes: int) -> None:
+    """Append a line. A file that is longer then becomes the older one, which is kept instead of the one before."""
+    if append_line(path, line) > most_bytes:
+        path.rename(path.with_suffix(".old"))
+
+
 def _end_of_lines(fd: int) -> int:
     """Offset of the end of the last whole line."""
     end = os.fstat(fd).st_size

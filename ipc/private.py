@@ -21,7 +21,7 @@ UMASK = 0o077
 
 
 @contextlib.contextmanager
-def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+def naming(path: str | Path) -> Iterator[None]:
     """Name this file in an OSError that names none, as those of calls on descriptors do."""
     try:
         yield
@@ -36,7 +36,7 @@ def opener(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
-def make_levels(path: str | os.PathLike[str], levels: int) -> None:
+def make_levels(path: str | Path, levels: int) -> None:
     """Make a directory of mode 0700 and at most `levels - 1` above it. FileNotFoundError if more are missing, so that a
     run directory that was removed does not come back."""
     made = Path(path)
@@ -51,7 +51,7 @@ def make_directory(path: Path, *, exist_ok: bool = True) -> None:
     path.mkdir(mode=0o700, exist_ok=exist_ok)
 
 
-def sync_directory(path: str | os.PathLike[str]) -> None:
+def sync_directory(path: str | Path) -> None:
     """Have the names in a directory on disk, after a rename. OSError as the system raises it."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -61,7 +61,7 @@ def sync_directory(path: str | os.PathLike[str]) -> None:
 
 
 @contextlib.contextmanager
-def gone_if_failed(temporary: str | os.PathLike[str]) -> Iterator[None]:
+def gone_if_failed(temporary: str | Path) -> Iterator[None]:
     """Remove a temporary file if the block, which writes it and puts it in place, raises. Raises that. The file of a
     process that dies in between is written over by the next."""
     try:

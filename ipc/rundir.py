@@ -120,7 +120,7 @@ class _Named(str, Generic[P]):
 class RunDir:
     """Paths of one cluster. The constructor checks nothing: use `create` or `open`. Process: any."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | Path) -> None:
         self.path = Path(os.path.abspath(path))
         self._creator_fd = -1
         self._durable: Path | None = None
@@ -131,7 +131,7 @@ class RunDir:
     # ---- life ----
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str] | None = None, hash_seed: int | None = None) -> RunDir:
+    def create(cls, path: str | Path | None = None, hash_seed: int | None = None) -> RunDir:
         """Make a run directory, or take over the one at `path`. None: make an anonymous one in the default parent.
         `hash_seed`: that of a new one, by default a drawn one.
 
@@ -171,7 +171,7 @@ class RunDir:
         hash_seed.make(self.durable / hash_seed.FILE_NAME, store, seed)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> RunDir:
+    def open(cls, path: str | Path) -> RunDir:
         """The existing run directory at `path`; UsageError if it is none, not ours, or open to others."""
         run_dir = cls(path)
         check_private(run_dir.path)
@@ -291,7 +291,7 @@ class RunDir:
     nimbus_socket = _Path("nimbus.sock")
     nimbus_db = _Path(f"durable/{STORE}")
     zookeeper = _Path("durable/zookeeper")
-    """Instead of `nimbus_db`: where in ZooKeeper the store is (see `scheduler.nimbus.zookeeper_store`)."""
+    """Instead of `nimbus_db`: where in ZooKeeper the store is (see `scheduler.nimbus.zookeeper`)."""
     keeper_lock = _Path("keeper.lock")
     """Held by the one keeper; left behind by one that was killed."""
     daemon_record = _Named[str]("daemons/{}")

@@ -9,8 +9,8 @@ from typing import Any
 
 from squall.engine.report.metrics import bucket_bounds, percentile_ms
 from squall.ipc.rundir import RunDir
+from squall.scheduler.common.daemon import read_deaths
 from squall.scheduler.faults.in_force import BEGIN, END, read_record
-from squall.scheduler.records.daemon_deaths import read_deaths
 from squall.ui.history import COUNTS, ComponentCounts, Moment
 from squall.ui.sampler import Sample
 

@@ -33,7 +33,7 @@ from squall.engine.errors import ClusterError
 from squall.engine.report.metrics import bucket_bounds
 from squall.engine.report.run_report import TaskReading
 from squall.scheduler.client.described import daemon_process
-from squall.scheduler.records.daemon_deaths import read_deaths
+from squall.scheduler.common.daemon import read_deaths
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.history import row_of
 from squall.ui.sampler import Sample

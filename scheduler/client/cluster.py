@@ -9,7 +9,7 @@ import os
 import sys
 import warnings
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 
 from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology, check_topology
@@ -160,9 +160,7 @@ class Cluster(ClusterUse):
     def __enter__(self) -> Cluster:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

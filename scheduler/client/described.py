@@ -51,11 +51,10 @@ from squall.scheduler.client.statuses import (
     WorkerShown,
 )
 from squall.scheduler.common import process
-from squall.scheduler.common.daemon import DaemonRecord, read_record
+from squall.scheduler.common.daemon import DaemonRecord, read_deaths, read_record
 from squall.scheduler.common.messages import ClusterState, RestartRecord, TopologyRecord, TopologyState
 from squall.scheduler.common.role import RoleKind, role_of
 from squall.scheduler.faults.in_force import FaultInForce, faults_now
-from squall.scheduler.records.daemon_deaths import read_deaths
 
 ERRORS_SHOWN = 10
 _ORDER = [*RoleKind, OTHER]
@@ -214,7 +213,7 @@ def _workers(job: Job, state: TopologyState) -> list[WorkerShown]:
             restarts=sum(restart.slot == str(slot) for restart in state.restarts),
             executors=len(view.assignment.executors[index]),
             opening=None if opening is None else OpeningTask(*opening[:3], round(opening[3], 1)),
-            held_bytes=view.board.words[view.board.slot_at(index) + SLOT_HELD_BYTES],
+            held_bytes=view.board.column(SLOT_HELD_BYTES)[index],
         ))
     return rows
 

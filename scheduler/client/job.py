@@ -30,7 +30,7 @@ from squall.ipc.board import LINK_COUNTERS, Board, BoardMissing
 from squall.ipc.line_file import read_lines
 from squall.ipc.metric_file import read_metrics
 from squall.ipc.rundir import RunDir
-from squall.scheduler.client.nimbus_client import START_SECS, Interrupted, nimbus_is_stopped
+from squall.scheduler.client.nimbus_client import START_SECS, Interrupted, OnWait, nimbus_is_stopped
 from squall.scheduler.client.topology_code import submit_again
 from squall.scheduler.common.messages import Assignment, RestartRecord, TopologyRecord, TopologyState
 from squall.scheduler.records.failure_file import read_failures, read_stopped
@@ -174,7 +174,7 @@ class Job:
             self._view.board.close()
             self._view = None
         if self._view is None and assignment is not None:
-            board = Board.attach(str(self.run_dir.board(self.id, assignment.version)))
+            board = Board.attach(self.run_dir.board(self.id, assignment.version))
             self._view = TopologyView(board, assignment, self.record)
 
     def view(self) -> TopologyView | None:
@@ -234,7 +234,7 @@ class Job:
         counts = [] if view is None else [view.board.link_counts(slot) for slot in range(view.board.n_slots)]
         return {name: sum(count[name] for count in counts) for name in LINK_COUNTERS}
 
-    def wait_until_ready(self, timeout: float = START_SECS, on_wait: Callable[[], bool | None] | None = None) -> None:
+    def wait_until_ready(self, timeout: float = START_SECS, on_wait: OnWait = None) -> None:
         """Wait until every worker has opened its tasks. ClusterError if `timeout` seconds (60) pass first.
 
         `on_wait` is called between looks; when it returns True the wait ends early.
@@ -262,7 +262,7 @@ class Job:
         return view is not None and view.is_idle()
 
     def wait_until_drained(
-        self, timeout: float | None = None, on_wait: Callable[[], bool | None] | None = None
+        self, timeout: float | None = None, on_wait: OnWait = None
     ) -> RunReport:
         """Wait until all spouts are exhausted and nothing is pending, and return the report. A topology that was
         submitted with `remove_when_drained` has left by then, so its name is free.
@@ -286,7 +286,7 @@ class Job:
                 self.await_removed(min(STOP_GRACE_SECS, max(0.0, deadline - time.monotonic())))
         return report
 
-    def await_drained(self, timeout: float | None = None, on_wait: Callable[[], bool | None] | None = None) -> bool:
+    def await_drained(self, timeout: float | None = None, on_wait: OnWait = None) -> bool:
         """Like `wait_until_drained`, also without a limit by default, but only return True if it is drained: a fault
         may have stopped Nimbus."""
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -341,7 +341,7 @@ class Job:
         """Stop the spouts; tuples under way are processed."""
         self._client.deactivate(self.name)
 
-    def kill(self, wait_secs: float = 30.0, on_wait: Callable[[], bool | None] | None = None) -> Unfinished:
+    def kill(self, wait_secs: float = 30.0, on_wait: OnWait = None) -> Unfinished:
         """Stop the spouts, wait until nothing is pending or `wait_secs` (30) have passed, then remove the topology.
 
         Returns an int, the number of messages that were still pending; its `.waiting` is the number that spouts held
@@ -359,7 +359,7 @@ class Job:
         return self._unfinished()
 
     def give_way(
-        self, submit: Callable[[], TopologyRecord], wait_secs: float, on_wait: Callable[[], bool | None] | None = None
+        self, submit: Callable[[], TopologyRecord], wait_secs: float, on_wait: OnWait = None
     ) -> tuple[TopologyRecord, Unfinished]:
         """Have another topology submitted in place of this one, and wait until it is there; this one drains for at most
         `wait_secs`. Returns the other, and what `kill` returns. When `on_wait` returns True, Interrupted is raised."""
@@ -413,7 +413,7 @@ class Job:
         self._refresh(None)  # The next look finds the new board.
         return unfinished
 
-    def drain(self, wait_secs: float, on_wait: Callable[[], bool | None] | None = None) -> Unfinished:
+    def drain(self, wait_secs: float, on_wait: OnWait = None) -> Unfinished:
         """Stop the spouts and wait until nothing is pending, or `wait_secs` have passed. Returns what `kill`
         returns."""
         if self.is_drained():

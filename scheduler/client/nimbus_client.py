@@ -21,10 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import TracebackType
-from typing import TypeVar
-
-import msgspec
+from typing import TypeAlias, TypeVar
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.control import ControlClient, NoAnswer, NotStarted, ServerGone
@@ -32,7 +29,6 @@ from squall.ipc.private import room_error
 from squall.ipc.rundir import UNKNOWN, RunDir
 from squall.scheduler.common.messages import (
     ClusterState,
-    FaultsTold,
     ForgetUnknown,
     GetCluster,
     HealFaults,
@@ -48,7 +44,7 @@ from squall.scheduler.common.messages import (
 )
 from squall.scheduler.common.process import send_signal_proven
 from squall.scheduler.common.role import processes_of
-from squall.scheduler.faults.in_force import NIMBUS, FaultInForce, faults_now
+from squall.scheduler.faults.in_force import NIMBUS, FaultInForce, FaultsTold, faults_now
 from squall.scheduler.faults.sentence import Fault, text_of
 
 START_SECS = 60.0
@@ -65,6 +61,8 @@ _MOMENT_SECS = 0.2
 """More than Nimbus leaves between its answer to a request for its stop and the stop."""
 
 W = TypeVar("W", bound=Wire)
+OnWait: TypeAlias = Callable[[], bool | None] | None
+"""Called between the looks of a wait, which ends early when it returns True."""
 
 
 class NimbusGone(NoAnswer):
@@ -108,9 +106,7 @@ class NimbusClient:
     def __enter__(self) -> NimbusClient:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -126,7 +122,7 @@ class NimbusClient:
         return self._call("submit_topology", request, TopologyRecord)
 
     def await_begun(
-        self, topology: TopologyRecord, timeout_secs: float, on_wait: Callable[[], bool | None] | None = None
+        self, topology: TopologyRecord, timeout_secs: float, on_wait: OnWait = None
     ) -> None:
         """Wait until an accepted topology has taken the place of the one that it replaces. Nimbus sees to that, whether
         or not anybody waits.
@@ -174,7 +170,7 @@ class NimbusClient:
         return self._call("reset", NamedTopology(name), TopologyRecord, repeats=True)
 
     def await_removed(
-        self, topology_id: str, timeout_secs: float, on_wait: Callable[[], bool | None] | None = None
+        self, topology_id: str, timeout_secs: float, on_wait: OnWait = None
     ) -> None:
         """Wait until a killed topology's workers have stopped and its name is free.
 
@@ -188,7 +184,7 @@ class NimbusClient:
 
     def _await_none(
         self, find: Callable[[], TopologyRecord | None], timeout_secs: float,
-        on_wait: Callable[[], bool | None] | None, then: str = "",
+        on_wait: OnWait, then: str = "",
     ) -> None:
         """Wait until `find` returns no topology any more."""
         deadline = time.monotonic() + timeout_secs
@@ -222,13 +218,11 @@ class NimbusClient:
         deadline = time.monotonic() + wait_secs
         while True:
             try:
-                told = self._call("inject", InjectFault(text_of(fault)), FaultsTold)
-                break
+                return self._call("inject", InjectFault(text_of(fault)), FaultsTold).faults
             except NotStarted:
                 if time.monotonic() >= deadline:
                     raise
             time.sleep(POLL_SECS)
-        return [msgspec.convert(begun, FaultInForce) for begun in told.faults]
 
     def heal(self, targets: Sequence[str] = ()) -> list[FaultInForce]:
         """End all faults in force; with `targets`, only those begun with exactly these. Returns them. A Nimbus that a
@@ -238,8 +232,7 @@ class NimbusClient:
                 for victim in fault.victims:
                     if victim.name == NIMBUS:
                         send_signal_proven(victim.pid, victim.started_ticks, signal.SIGCONT)
-        told = self._call("heal", HealFaults(list(targets)), FaultsTold, repeats=True)
-        return [msgspec.convert(ended, FaultInForce) for ended in told.faults]
+        return self._call("heal", HealFaults(list(targets)), FaultsTold, repeats=True).faults
 
     # ---- the cluster ----
 
@@ -254,7 +247,7 @@ class NimbusClient:
         """
         self._call("shutdown", Shutdown(grace_secs, drain_secs), Shutdown, repeats=True)
 
-    def await_end(self, timeout_secs: float, on_wait: Callable[[], bool | None] | None = None) -> None:
+    def await_end(self, timeout_secs: float, on_wait: OnWait = None) -> None:
         """Wait until Nimbus has ended. `on_wait` as in `await_removed`."""
         deadline = time.monotonic() + timeout_secs
         while (holder := self.run_dir.lock_holder()) is not None:

@@ -16,7 +16,7 @@ from squall.engine.report.account import Unfinished
 from squall.ipc.run_parent import standing_directory
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.job import STOP_GRACE_SECS, Job
-from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient, NoCluster
+from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient, NoCluster, OnWait
 from squall.scheduler.common.messages import TopologyRecord
 
 DIRECTORY_VARIABLE = "SQUALL_DIR"
@@ -52,8 +52,8 @@ def connect_to(
     run_dir = open_cluster(directory)
     try:
         return run_dir, patient_client(run_dir, on_away)
-    except NoCluster:
-        raise UsageError(f"no cluster runs in {run_dir.path}: {start_hint(directory)}") from None
+    except NoCluster as error:
+        raise UsageError(f"{error}: {start_hint(directory)}") from None
 
 
 def patient_client(run_dir: RunDir, on_away: Callable[[], None]) -> NimbusClient:
@@ -63,7 +63,7 @@ def patient_client(run_dir: RunDir, on_away: Callable[[], None]) -> NimbusClient
 
 def replace_named(
     client: NimbusClient, run_dir: RunDir, name: str, submit: Callable[[], TopologyRecord],
-    wait_secs: float | None = None, on_wait: Callable[[], bool | None] | None = None,
+    wait_secs: float | None = None, on_wait: OnWait = None,
 ) -> tuple[TopologyRecord, Unfinished | None]:
     """Have a topology submitted in the place of the one of that name, and wait until it is there.
 

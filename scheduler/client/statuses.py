@@ -18,9 +18,9 @@ from msgspec import Meta, Struct
 from squall.engine.report.document import Count
 from squall.engine.report.run_report import ComponentReport, Figures
 from squall.ipc.board import STATE_NAMES
+from squall.scheduler.common.daemon import DaemonDeath
 from squall.scheduler.common.messages import InputSummary
 from squall.scheduler.common.role import RoleKind
-from squall.scheduler.records.daemon_deaths import DaemonDeath
 
 FAILED = "FAILED"
 """State of a worker whose slot was given up."""
@@ -128,6 +128,8 @@ class WorkerShown(Struct):
     uptime_secs: float | None
     """null: it is dead."""
     restarts: Count
+    """Deaths in this slot that are on record. An incarnation also begins without one: when the topology moves, or its
+    cluster is started again."""
     executors: Count
     opening: OpeningTask | None
     """The task that it is opening; null if there is none."""

@@ -31,12 +31,11 @@ from squall.engine.errors import ClusterError
 from squall.ipc.rundir import RunDir
 from squall.scheduler.cluster.ending import kill, last_words, require_none
 from squall.scheduler.cluster.starting import ports_of
-from squall.scheduler.common.daemon import raise_files_limit
+from squall.scheduler.common.daemon import note_death, raise_files_limit
 from squall.scheduler.common.process import EXIT_WRONG_USE
 from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions
 from squall.scheduler.common.role import MODULES, Role, RoleKind
 from squall.scheduler.forking.child import ForkedModule, fork_module
-from squall.scheduler.records.daemon_deaths import note_death
 
 _START_TIMEOUT_SECS = 20.0
 """Longest wait for a cluster to answer: it takes a second, more only on an overloaded machine."""

@@ -33,12 +33,11 @@ from squall.ipc.run_parent import try_flock
 from squall.ipc.rundir import RunDir
 from squall.scheduler.cluster.daemons import Daemons
 from squall.scheduler.cluster.keeper_process import BEGAN, LENGTH_BYTES, KeeperOrder
-from squall.scheduler.common.daemon import write_record
+from squall.scheduler.common.daemon import note_death, write_record
 from squall.scheduler.common.process import EXIT_WRONG_USE
 from squall.scheduler.common.role import MODULES, Role, RoleKind, show_role
 from squall.scheduler.forking.parent import preload
 from squall.scheduler.nimbus import main as nimbus_main
-from squall.scheduler.records.daemon_deaths import note_death
 from squall.scheduler.supervisor import main as supervisor_main
 
 # The daemons' modules, imported here once for all of them.

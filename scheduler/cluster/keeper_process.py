@@ -21,7 +21,6 @@ import os
 import select
 import subprocess
 from collections.abc import Sequence
-from types import TracebackType
 
 import msgspec
 
@@ -159,9 +158,7 @@ class KeeperProcess:
     def __enter__(self) -> KeeperProcess:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from squall.engine.errors import ClusterError, UsageError
@@ -31,6 +30,7 @@ from squall.scheduler.client.nimbus_client import (
     NimbusClient,
     NoCluster,
     NotEnded,
+    OnWait,
 )
 from squall.scheduler.cluster.ending import STOP_GRACE_SECS, STOP_MARGIN_SECS, await_none, end_lost
 from squall.scheduler.common.messages import TopologyRecord
@@ -57,7 +57,7 @@ class StoppedCluster:
 
 
 def stop_cluster(
-    run_dir: RunDir, drain_secs: float, on_wait: Callable[[], bool | None] | None = None
+    run_dir: RunDir, drain_secs: float, on_wait: OnWait = None
 ) -> StoppedCluster:
     """Drain for at most `drain_secs`, then end the cluster. When `on_wait` returns True, the drain ends early."""
     if not (math.isfinite(drain_secs) and drain_secs >= 0):
@@ -88,7 +88,7 @@ def _end_without_nimbus(run_dir: RunDir) -> StoppedCluster:
 
 
 def _stop_by_nimbus(
-    run_dir: RunDir, drain_secs: float, on_wait: Callable[[], bool | None] | None
+    run_dir: RunDir, drain_secs: float, on_wait: OnWait
 ) -> dict[str, Unfinished]:
     """Stop the cluster through Nimbus. Returns what is `pending`. NoAnswer or NotEnded if Nimbus does nothing."""
     with (

@@ -28,8 +28,8 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 class CodeStore:
     """Blobs in one directory, which must exist."""
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
-        self._directory = Path(directory)
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
 
     def put(self, blob: bytes) -> str:
         """Store `blob`; returns its name."""

@@ -1,8 +1,10 @@
-"""The shell around Nimbus and supervisors: options, log, signals, lifeline, exit code.
+"""The shell around Nimbus and supervisors: options, log, signals, lifeline, exit code; who they are, and their deaths.
 
 Guarantees
     * A signal or the launcher's death wakes the poller at once; signal handlers do nothing.
     * An error that a user can mend is one line on stderr: code 2 for wrong use, 1 for others.
+    * A line in the list of daemons' deaths, which their keeper notes for `squall status`, is whole or absent; one older
+      file is kept. Daemons that were started singly have no keeper, and are not in it.
     * A log message is one line; a traceback keeps its lines. Neither holds a control character, whatever it quotes.
 
 Relies on: Linux, which sends POLLHUP to every reader of a pipe when all write ends are closed, also by a kill. Thread:
@@ -13,13 +15,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import logging
 import os
 import resource
 import select
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -28,7 +33,9 @@ import zmq
 from squall.engine.errors import SquallError, UsageError
 from squall.engine.foreign.text import plain, plain_lines
 from squall.engine.plural import plural
+from squall.ipc.line_file import append_bounded, read_lines
 from squall.ipc.private import UMASK, make_levels, naming, opener
+from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
 from squall.scheduler.common.role import MODULES, Role, RoleKind, show_role
 
@@ -112,6 +119,34 @@ def read_record(path: Path) -> DaemonRecord | None:
         return msgspec.json.decode(path.read_bytes(), type=DaemonRecord)
     except (OSError, ValueError):
         return None
+
+
+_DEATHS_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class DaemonDeath:
+    """A death of a daemon."""
+
+    daemon: str
+    """nimbus, supervisor NODE, or keeper, whose death the next one notes."""
+    reason: str
+    error: str
+    """Its last words: the last line of its log, unless it was killed."""
+    at_unix_secs: float
+    """When it was noted."""
+
+
+def note_death(run_dir: RunDir, daemon: str, reason: str, error: str = "") -> None:
+    """Note a death. On a full disk it is only in the keeper's log, if there."""
+    death = DaemonDeath(daemon, reason, error, time.time())
+    with contextlib.suppress(OSError):
+        append_bounded(run_dir.daemon_deaths, json.dumps(vars(death)), _DEATHS_BYTES)
+
+
+def read_deaths(run_dir: RunDir) -> list[DaemonDeath]:
+    """The newest deaths, oldest first."""
+    return msgspec.convert(list(map(json.loads, read_lines(run_dir.daemon_deaths))), list[DaemonDeath])
 
 
 class SignalInbox:

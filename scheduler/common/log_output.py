@@ -39,12 +39,12 @@ class ProcessLog(io.RawIOBase):
 
     _turning = threading.Lock()
 
-    def __init__(self, fd: int, path: str | os.PathLike[str] | None = None, rotate_bytes: int = ROTATE_BYTES) -> None:
+    def __init__(self, fd: int, path: str | Path | None = None, rotate_bytes: int = ROTATE_BYTES) -> None:
         self._fd = fd
         self._left_out = 0
         self.turn_over_at(path, rotate_bytes)
 
-    def turn_over_at(self, path: str | os.PathLike[str] | None, rotate_bytes: int) -> None:
+    def turn_over_at(self, path: str | Path | None, rotate_bytes: int) -> None:
         """Take the file behind the descriptors for the log at `path` from now on."""
         self._path = None if path is None else Path(path)
         self._rotate_bytes = rotate_bytes
@@ -88,7 +88,7 @@ class ProcessLog(io.RawIOBase):
             os.close(log)
 
 
-def log_output(path: str | os.PathLike[str] | None, rotate_bytes: int = ROTATE_BYTES) -> list[ProcessLog]:
+def log_output(path: str | Path | None, rotate_bytes: int = ROTATE_BYTES) -> list[ProcessLog]:
     """Send Python's stdout and stderr through a `ProcessLog` each, which are returned. Call it when both descriptors
     are the log at `path`, or a file that is no log (None).
 

@@ -14,11 +14,13 @@ The processes between which they travel::
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from squall.ipc.rundir import assignment_tag
+from squall.engine.api.plan import ExecutorPlan
+from squall.ipc.rundir import RunDir, assignment_tag
 
 
 class Wire(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,21 +64,13 @@ class SlotRef(Wire):
         return f"{self.node}:{self.port}"
 
 
-class ExecutorRef(Wire):
-    """Tasks `first_task..last_task` of one component, run by one executor."""
-
-    component: str
-    first_task: int
-    last_task: int
-
-
 class Assignment(Wire):
     """The slots of a topology's executors: worker i has slot `workers[i]` and runs `executors[i]`."""
 
     topology_id: str
     version: int
     workers: list[SlotRef]
-    executors: list[list[ExecutorRef]]
+    executors: list[list[ExecutorPlan]]
 
 
 class Rebalance(Wire):
@@ -269,6 +263,12 @@ class WorkerBoot(Wire):
     log_path: str
 
     @property
+    def socket(self) -> Path:
+        """Where the worker listens."""
+        version = self.assignment.version
+        return RunDir(self.run_dir).worker_socket(self.topology.id, version, self.node, self.port, self.incarnation)
+
+    @property
     def sender(self) -> str:
         """The worker's name on the control plane. Slot and incarnation alone may be another worker's too."""
         tag = assignment_tag(self.topology.id, self.assignment.version)
@@ -379,7 +379,7 @@ class ForgetUnknown(Wire):
 
 
 class InjectFault(Wire):
-    """Request: break something on purpose, now. The reply is FaultsTold."""
+    """Request: break something on purpose, now. The reply is `scheduler.faults.in_force.FaultsTold`."""
 
     line: str
     """A fault's line, as `scheduler.faults.sentence` reads it."""
@@ -390,9 +390,3 @@ class HealFaults(Wire):
 
     targets: list[str] = []
     """Only those that were begun with just these targets; none: all."""
-
-
-class FaultsTold(Wire):
-    """What was begun, or ended: each as of `scheduler.faults.in_force.FaultInForce`."""
-
-    faults: list[dict[str, Any]]

@@ -130,24 +130,19 @@ def describe_status(status: int) -> str:
 
 def start_time_ticks(pid: int) -> int:
     """Start of a process in clock ticks since boot: with the pid it names a process for good."""
-    # Count fields from the end of the command name: in its brackets, it may contain brackets and blanks.
-    fields_from_third = _read_proc(pid, "stat").rpartition(")")[2].split()
-    return int(fields_from_third[22 - 3])
+    return int(_stat(pid)[22 - 3])
 
 
 def exists(pid: int) -> bool:
     """Whether a process with this pid runs; False for a zombie."""
-    try:
-        return _read_proc(pid, "stat").rpartition(")")[2].split()[0] not in "ZX"
-    except ClusterError:
-        return False
+    return _state(pid) not in ("", "Z", "X")
 
 
 def status_of_zombie(pid: int) -> int | None:
     """The exit status, as from `os.waitpid`, of a process of this user that has ended and was not reaped yet; None if
     it cannot be told."""
     try:
-        fields_from_third = _read_proc(pid, "stat").rpartition(")")[2].split()
+        fields_from_third = _stat(pid)
     except ClusterError:
         return None
     # The kernel shows 0 also to those who may not know.
@@ -156,10 +151,21 @@ def status_of_zombie(pid: int) -> int | None:
 
 def is_stopped(pid: int) -> bool:
     """Whether a signal has stopped the process and it has not gone on; False if a debugger holds it."""
+    return _state(pid) == "T"
+
+
+def _state(pid: int) -> str:
+    """The letter of a process's state; "" if there is no such process."""
     try:
-        return _read_proc(pid, "stat").rpartition(")")[2].split()[0] == "T"
+        return _stat(pid)[0]
     except ClusterError:
-        return False
+        return ""
+
+
+def _stat(pid: int) -> list[str]:
+    """The kernel's facts about a process, from the third on. They are counted from the end of the command name: in its
+    brackets, it may contain brackets and blanks."""
+    return _read_proc(pid, "stat").rpartition(")")[2].split()
 
 
 def lives(pid: int, started_ticks: int) -> bool:

@@ -32,6 +32,7 @@ from squall.engine.errors import ClusterError
 from squall.ipc.line_file import append_line, read_lines
 from squall.ipc.private import replace_file
 from squall.ipc.rundir import RunDir
+from squall.scheduler.common.messages import Wire
 from squall.scheduler.faults.resolution import ANYBODY, LinkEnds
 
 WORKERS, NIMBUS = "", "nimbus"
@@ -103,6 +104,12 @@ class FaultInForce(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def _runs_secs(self) -> float:
         """Seconds of each period in which a process runs, if it is throttled."""
         return PERIOD_SECS * float(self.params.get("share", 0.0))
+
+
+class FaultsTold(Wire, frozen=True):
+    """Nimbus's reply: what was begun, or ended."""
+
+    faults: list[FaultInForce]
 
 
 def _is_of(worker: str, end: str) -> bool:

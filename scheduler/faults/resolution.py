@@ -273,7 +273,7 @@ def view_of(nodes: Iterable[str], assigned: Iterable[tuple[TopologyRecord, Assig
             workers.append(str(slot))
             places += [
                 Place(record.name, executor.component, task, str(slot))
-                for executor in executors for task in range(executor.first_task, executor.last_task + 1)
+                for executor in executors for task in executor.tasks
             ]  # fmt: skip
     places.sort(key=lambda place: place.task)
     return View(sorted(known), workers, [place for place in places if place.component != ACKER_COMPONENT])

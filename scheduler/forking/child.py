@@ -55,7 +55,7 @@ def fork(child: Callable[[], NoReturn]) -> int:
 
 
 def run_forked(
-    work: Callable[[], object], log_path: str | os.PathLike[str] | None, pass_fds: Collection[int] = (),
+    work: Callable[[], object], log_path: str | Path | None, pass_fds: Collection[int] = (),
     rotate_bytes: int = ROTATE_BYTES,
 ) -> NoReturn:
     """Be the child: run `work`, which returns its exit code (None: 0) or raises. Called right after the fork."""
@@ -90,14 +90,14 @@ def _exit_code(work: Callable[[], object]) -> int:
     return EXIT_EXCEPTION
 
 
-def _redirect_output(log_path: str | os.PathLike[str], rotate_bytes: int) -> None:
+def _redirect_output(log_path: str | Path, rotate_bytes: int) -> None:
     log = open_log(log_path)
     if log is not None:
         output_to(log)
         log_output(log_path, rotate_bytes)
 
 
-def open_log(log_path: str | os.PathLike[str]) -> int | None:
+def open_log(log_path: str | Path) -> int | None:
     """Descriptor of a log; None if there is no room for it, say: that must not stop a worker, which writes to its
     parent's output instead."""
     try:

@@ -151,7 +151,7 @@ class LivingWorkers:
         """Pid and start time of the slot's worker, from the board and from its supervisor's ledger."""
         with contextlib.suppress(ClusterError):  # without a board there is still the ledger
             path = self._run_dir.board(assignment.topology_id, assignment.version)
-            with contextlib.closing(Board.attach(str(path))) as board:
+            with contextlib.closing(Board.attach(path)) as board:
                 cell = board.slot(assignment.workers.index(slot))
             if cell.pid:
                 yield cell.pid, cell.started_ticks

@@ -243,13 +243,15 @@ class Nimbus:
             return [Note(f"{heir.record.id} waits: {error}", logging.ERROR)]
         return [*self._forget(life), *self._begin(heir, self._place(heir, now)), *self._use_free_slots(now)]
 
-    def activate(self, name: str) -> tuple[TopologyRecord, Instructions]:
-        """Let a topology's spouts emit. Idempotent."""
-        return self._set_status(name, "ACTIVE")
-
-    def deactivate(self, name: str) -> tuple[TopologyRecord, Instructions]:
-        """Stop a topology's spouts; bolts go on. Idempotent."""
-        return self._set_status(name, "INACTIVE")
+    def set_status(self, name: str, status: str) -> tuple[TopologyRecord, Instructions]:
+        """Let a topology's spouts emit (ACTIVE), or stop them (INACTIVE); bolts go on. Idempotent."""
+        life = self._topologies.changeable(name)
+        record = life.record
+        if record.status == status:
+            return record, []
+        life.record = record = replace(record, status=status)
+        sends = [SendAssignNode(node) for node in life.nodes]
+        return record, [StoreTopology(record), Note(f"{record.id} is {status}"), *sends]
 
     def kill(self, request: KillTopology, now: float) -> tuple[TopologyRecord, Instructions]:
         """Stop a topology's spouts now and its workers once drained. Of several kills the earliest limit counts."""
@@ -482,15 +484,6 @@ class Nimbus:
         return self._nodes.pids
 
     # ---- parts ----
-
-    def _set_status(self, name: str, status: str) -> tuple[TopologyRecord, Instructions]:
-        life = self._topologies.changeable(name)
-        record = life.record
-        if record.status == status:
-            return record, []
-        life.record = record = replace(record, status=status)
-        sends = [SendAssignNode(node) for node in life.nodes]
-        return record, [StoreTopology(record), Note(f"{record.id} is {status}"), *sends]
 
     def _free_slots(self) -> list[SlotRef]:
         taken = self._topologies.taken_slots() | self.unknown.slots.keys()

@@ -2,7 +2,7 @@
 
 Guarantees
     * One Nimbus per run directory: a second one is refused with the pid of the first, or, if the store is in ZooKeeper,
-      stands by (`scheduler.nimbus.standby`).
+      stands by (`scheduler.nimbus.zookeeper`).
     * On a shutdown request, on SIGTERM, when the lifeline's other end closes (the launcher died, in whatever way), and
       within seconds after the run directory was removed, Nimbus tells every supervisor to leave, waits for it, and
       ends.
@@ -31,8 +31,9 @@ from squall.ipc.rundir import Presence, RunDir, RunLock
 from squall.scheduler.common.daemon import SignalInbox, daemon_parser, run_daemon, tell_ready, write_record
 from squall.scheduler.common.process import exists
 from squall.scheduler.common.role import RoleKind, processes_of, signal_marked
+from squall.scheduler.nimbus.books import Books
 from squall.scheduler.nimbus.service import NimbusService
-from squall.scheduler.nimbus.store import AnyStore, needing_kazoo, open_store
+from squall.scheduler.nimbus.store import open_store
 
 DEFAULT_GRACE_SECS = 5.0
 """Time for workers to stop unless the request gives one: long enough for `cleanup`, short enough to wait for."""
@@ -53,7 +54,7 @@ class NimbusProcess:
 
     def __init__(
         self, run_dir: RunDir, options: argparse.Namespace, inbox: SignalInbox, poller: zmq.Poller, lock: RunLock,
-        store: AnyStore,
+        store: Books,
     ) -> None:
         self._run_dir = run_dir
         self._lock = lock
@@ -157,8 +158,8 @@ def _work(options: argparse.Namespace) -> None:
     poller = zmq.Poller()
     inbox = SignalInbox(poller, options.lifeline, [signal.SIGTERM, signal.SIGINT][: 1 + options.alone])
     if run_dir.zookeeper.exists():
-        with needing_kazoo():
-            from squall.scheduler.nimbus.standby import await_turn
+        from squall.scheduler.nimbus.zookeeper import await_turn
+
         turn = await_turn(run_dir, options, inbox, poller)
         if turn is not None:
             NimbusProcess(run_dir, options, inbox, poller, *turn).run()

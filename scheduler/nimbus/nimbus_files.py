@@ -9,11 +9,11 @@ Guarantees
     * Code is removed soon after it became unused, but not while a client holds the code store for a submission
       (`CodeStore.held`).
     * The state that tasks of earlier topologies kept under a name is only set aside until the topology that begins anew
-      is stored: if Nimbus dies in between, `tidy_state` removes the state that a stored topology has cast off and puts
-      all other state back. Dead letters, and the requests for them, are not tasks' state: they stay in place.
+      is stored: if Nimbus dies in between, `tidy` removes the state that a stored topology has cast off and puts all
+      other state back. Dead letters, and the requests for them, are not tasks' state: they stay in place.
 
-Relies on: no worker of that name running while state is moved; what tidies and mends being called before any request
-is served, with the run directory's lock held. Thread: Nimbus's loop.
+Relies on: no worker of that name running while state is moved; `tidy` being called before any request is served, with
+the run directory's lock held. Thread: Nimbus's loop.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from __future__ import annotations
 import contextlib
 import glob
 import logging
-import os
 import re
 import shutil
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from squall.engine.errors import ClusterError, UsageError
@@ -107,10 +106,46 @@ class NimbusFiles:
         """Remove state that was set aside: the topology is stored. The next Nimbus tries again if it fails."""
         _discard(self._run_dir.set_aside(record.name, record.id))
 
-    def tidy_state(self, records: Iterable[TopologyRecord], unknown: Collection[str]) -> None:
-        """Finish with state that an earlier Nimbus had set aside; for an unknown topology, which may be running, it
-        stays aside. Call it before any request is served."""
-        cast_off = {self._run_dir.set_aside(record.name, record.id) for record in records}
+    # ---- what an earlier Nimbus has left ----
+
+    def tidy(self, lives: Sequence[TopologyLife], deleted: Collection[str]) -> set[str]:
+        """Remove useless files, finish with state that was set aside, and make boards that are missing or damaged;
+        returns the ids of unknown topologies, which may be running, so that their boards, variables and state stay."""
+        unknown = self._tidy_boards(lives, deleted)
+        self._mend_boards(life for life in lives if not life.needs_place)
+        records = [life.record for life in lives]
+        self._tidy_state({self._run_dir.set_aside(record.name, record.id) for record in records}, unknown)
+        environment.tidy_environments(self._run_dir, {*unknown, *(record.id for record in _with_successors(records))})
+        return unknown
+
+    def _tidy_boards(self, lives: Iterable[TopologyLife], deleted: Collection[str]) -> set[str]:
+        """Remove useless boards; returns the ids of unknown topologies that have one."""
+        present = {life.record.id: self._run_dir.board(life.record.id, life.assignment.version).name for life in lives}
+        unknown = set()
+        for path in sorted(self._run_dir.boards.iterdir()):
+            match = _BOARD.fullmatch(path.name)
+            topology_id = named_by(match["id"] if match else path.name)
+            if topology_id in present and path.name == present[topology_id]:
+                continue
+            if topology_id in present or topology_id in deleted or path.name.endswith(".new") or _is_unused(path):
+                path.unlink()
+            else:
+                unknown.add(topology_id)
+        return unknown
+
+    def _mend_boards(self, lives: Iterable[TopologyLife]) -> None:
+        """Make the missing and damaged boards of topologies that were placed."""
+        noted = _noted_incarnations(self._run_dir)
+        for life in lives:
+            path = self._run_dir.board(life.record.id, life.assignment.version)
+            try:
+                Board.attach(path).close()
+            except ClusterError as error:
+                log.warning("%s; it is made anew, the totals of %s begin at 0", error, life.record.id)
+                died = (incarnation for _, incarnation in life.known_incarnations)
+                _make_anew(self._run_dir, life.assignment, max((noted.get(life.record.id, 0), *died)))
+
+    def _tidy_state(self, cast_off: Collection[Path], unknown: Collection[str]) -> None:
         for aside in sorted(self._run_dir.states.glob(f"*/{SET_ASIDE}*")):
             if aside in cast_off:
                 _discard(aside)
@@ -118,15 +153,10 @@ class NimbusFiles:
                 log.warning("the state in %s is put back: no topology that began anew was stored", aside)
                 _put_back(aside)
 
-    def tidy_environments(self, records: Iterable[TopologyRecord], unknown: Collection[str]) -> None:
-        """Remove variables that an earlier Nimbus has left; workers of unknown topologies may need theirs."""
-        known = (record.id for record in _with_successors(records))
-        environment.tidy_environments(self._run_dir, {*unknown, *known})
-
     @contextlib.contextmanager
     def view(self, record: TopologyRecord, assignment: Assignment) -> Iterator[TopologyView]:
         """Open a topology's board for a look. ClusterError if there is none."""
-        with contextlib.closing(Board.attach(str(self._run_dir.board(record.id, assignment.version)))) as board:
+        with contextlib.closing(Board.attach(self._run_dir.board(record.id, assignment.version))) as board:
             yield TopologyView(board, assignment, record)
 
     def keep_code(self, records: Iterable[TopologyRecord]) -> bool:
@@ -153,13 +183,13 @@ def _made(run_dir: RunDir, assignment: Assignment) -> Board:
     """A new board of an assignment, instead of one that is there."""
     n_tasks = max(executor.last_task for worker in assignment.executors for executor in worker)
     path = run_dir.board(assignment.topology_id, assignment.version)
-    return Board.create(str(path), len(assignment.workers), n_tasks)
+    return Board.create(path, len(assignment.workers), n_tasks)
 
 
 def _take_over(board: Board, former: Path) -> None:
     """Copy totals and incarnations from the former board; if it is damaged, they begin anew."""
     try:
-        before = Board.attach(str(former))
+        before = Board.attach(former)
     except ClusterError as error:
         log.error("%s; the totals begin at 0 with %s", error, board.path)
         return
@@ -187,40 +217,6 @@ def _discard(aside: Path) -> None:
         log.error("%s", error)
 
 
-# ---- boards that an earlier Nimbus has left ----
-
-
-def tidy_boards(run_dir: RunDir, lives: Iterable[TopologyLife], deleted: Collection[str]) -> set[str]:
-    """Remove useless boards; returns the ids of unknown topologies that have one."""
-    present = {life.record.id: run_dir.board(life.record.id, life.assignment.version).name for life in lives}
-    unknown = set()
-    for path in sorted(run_dir.boards.iterdir()):
-        match = _BOARD.fullmatch(path.name)
-        topology_id = named_by(match["id"] if match else path.name)
-        if topology_id in present and path.name == present[topology_id]:
-            continue
-        if topology_id in present or topology_id in deleted or path.name.endswith(".new") or _is_unused(path):
-            path.unlink()
-        else:
-            unknown.add(topology_id)
-    return unknown
-
-
-def mend_boards(run_dir: RunDir, lives: Iterable[TopologyLife]) -> None:
-    """Make the missing and damaged boards of topologies that were placed."""
-    noted = _noted_incarnations(run_dir)
-    for life in lives:
-        if life.needs_place:
-            continue
-        path = run_dir.board(life.record.id, life.assignment.version)
-        try:
-            Board.attach(str(path)).close()
-        except ClusterError as error:
-            log.warning("%s; it is made anew, the totals of %s begin at 0", error, life.record.id)
-            died = (incarnation for _, incarnation in life.known_incarnations)
-            _make_anew(run_dir, life.assignment, max((noted.get(life.record.id, 0), *died)))
-
-
 def _noted_incarnations(run_dir: RunDir) -> dict[str, int]:
     """Topology -> latest incarnation of a worker that a supervisor has noted."""
     found: dict[str, int] = {}
@@ -246,7 +242,7 @@ def _make_anew(run_dir: RunDir, assignment: Assignment, latest: int) -> None:
 def _is_unused(path: Path) -> bool:
     """Whether no worker ever started on a board."""
     try:
-        board = Board.attach(os.fspath(path))
+        board = Board.attach(path)
     except ClusterError as error:
         log.warning("%s", error)
         return False

@@ -24,7 +24,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
-from squall.scheduler.common.messages import ComponentSummary, ExecutorRef, SlotRef, TopologyRecord
+from squall.engine.api.plan import ExecutorPlan
+from squall.scheduler.common.messages import ComponentSummary, SlotRef, TopologyRecord
 
 _ORDER_OF_KINDS = {"spout": 0, "acker": 1}
 _SINGLE_BOLT, _BOLT = 2, 3
@@ -32,7 +33,7 @@ _SINGLE_BOLT, _BOLT = 2, 3
 even the totals out."""
 
 
-def task_layout(components: Iterable[ComponentSummary]) -> list[ExecutorRef]:
+def task_layout(components: Iterable[ComponentSummary]) -> list[ExecutorPlan]:
     """The executors of a topology, sorted by first task."""
     executors = []
     first = 1
@@ -40,7 +41,7 @@ def task_layout(components: Iterable[ComponentSummary]) -> list[ExecutorRef]:
         count = min(component.executors, component.tasks)
         for number in range(count):
             size = component.tasks // count + (number < component.tasks % count)
-            executors.append(ExecutorRef(component.id, first, first + size - 1))
+            executors.append(ExecutorPlan(component.id, first, first + size - 1))
             first += size
     return executors
 
@@ -49,8 +50,8 @@ def place(
     components: Sequence[ComponentSummary],
     n_workers: int,
     usable_slots: Iterable[SlotRef],
-    before: Iterable[tuple[SlotRef, list[ExecutorRef]]] = (),
-) -> tuple[list[SlotRef], list[list[ExecutorRef]]] | None:
+    before: Iterable[tuple[SlotRef, list[ExecutorPlan]]] = (),
+) -> tuple[list[SlotRef], list[list[ExecutorPlan]]] | None:
     """The workers' slots, and the executors of each; None if there is no usable slot or no executor.
 
     `before`: slots and executors of a placement to repair: executors on usable slots stay, the others go to free slots,
@@ -68,14 +69,14 @@ def place(
 
 
 def _deal(
-    executors: Sequence[ExecutorRef], work: list[list[ExecutorRef]], kinds: Mapping[str, str]
-) -> list[list[ExecutorRef]]:
+    executors: Sequence[ExecutorPlan], work: list[list[ExecutorPlan]], kinds: Mapping[str, str]
+) -> list[list[ExecutorPlan]]:
     """Deal executors to workers that may have some already."""
     placed = [Counter(executor.component for executor in mine) for mine in work]
     spouts = [sum(kinds[executor.component] == "spout" for executor in mine) for mine in work]
     sizes = Counter(executor.component for executor in executors) + sum(placed, Counter())
 
-    def order(executor: ExecutorRef) -> tuple[int, str, int]:
+    def order(executor: ExecutorPlan) -> tuple[int, str, int]:
         of_bolts = _SINGLE_BOLT if sizes[executor.component] == 1 else _BOLT
         kind = _ORDER_OF_KINDS.get(kinds[executor.component], of_bolts)
         return kind, executor.component, executor.first_task

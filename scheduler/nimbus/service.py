@@ -21,9 +21,10 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from squall.engine.errors import ClusterError, ProtocolError, SquallError, UsageError
 from squall.ipc.control import ControlServer, ErrorKind, Incoming, NotStarted
@@ -31,8 +32,6 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.common.environment import forget_environment, keep_environment
 from squall.scheduler.common.messages import (
     AssignNode,
-    ClusterState,
-    FaultsTold,
     ForgetUnknown,
     GetCluster,
     HealFaults,
@@ -46,10 +45,11 @@ from squall.scheduler.common.messages import (
     SubmitTopology,
     SupervisorHeartbeat,
     TopologyRecord,
-    TopologyState,
 )
+from squall.scheduler.faults.in_force import FaultsTold
 from squall.scheduler.faults.sentence import parse
 from squall.scheduler.nimbus.board_watch import BoardWatch, LivingWorkers
+from squall.scheduler.nimbus.books import Books, StoreError
 from squall.scheduler.nimbus.decisions import Instructions, Nimbus
 from squall.scheduler.nimbus.injection import Injection
 from squall.scheduler.nimbus.instruction import (
@@ -64,8 +64,8 @@ from squall.scheduler.nimbus.instruction import (
     StoreChange,
     StoreTopology,
 )
-from squall.scheduler.nimbus.nimbus_files import NimbusFiles, mend_boards, tidy_boards
-from squall.scheduler.nimbus.store import AnyStore, StoreError, store_all
+from squall.scheduler.nimbus.nimbus_files import NimbusFiles
+from squall.scheduler.nimbus.store import store_all
 from squall.scheduler.nimbus.topology_life import TopologyLife
 
 FRAMES_PER_TURN = 1000
@@ -77,8 +77,7 @@ _CHANGES = frozenset({"submit_topology", "activate", "deactivate", "rebalance", 
 SWEEP_RETRY_SECS = 0.1
 """Between two looks for unused code: a submission takes some milliseconds from its first file to Nimbus's answer."""
 
-B = TypeVar("B", bound=msgspec.Struct)
-Handler = Callable[[Incoming, float], msgspec.Struct]
+Handler = Callable[[Any, float, Incoming], msgspec.Struct]
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +86,7 @@ class NimbusService:
     """Connects decisions, store, boards and socket."""
 
     def __init__(
-        self, run_dir: RunDir, store: AnyStore, server: ControlServer, on_shutdown: Callable[[float], None]
+        self, run_dir: RunDir, store: Books, server: ControlServer, on_shutdown: Callable[[float], None]
     ) -> None:
         self._run_dir = run_dir
         self._files = NimbusFiles(run_dir)
@@ -101,44 +100,46 @@ class NimbusService:
         self._grace_secs = 0.0
         lives = [TopologyLife(*stored) for stored in store.topologies()]
         deleted = store.deleted()
-        unknown = tidy_boards(run_dir, lives, deleted)
+        unknown = self._files.tidy(lives, deleted)
         for topology_id in sorted(unknown):
             log.error("%s is not in the store: what it runs and has on disk is left alone", topology_id)
-        mend_boards(run_dir, lives)
         self.nimbus = nimbus = Nimbus(
             self._files.make_board, self._files.set_state_aside, lives, store.next_number(), time.monotonic(), deleted,
             unknown,
         )
         self._workers = LivingWorkers(run_dir)
         self._watch = BoardWatch(self.nimbus, self._files, self._workers)
-        self._files.tidy_state((life.record for life in lives), unknown)
-        self._files.tidy_environments((life.record for life in lives), unknown)
         self._sweep_at: float | None = None
         """When code that may have become unused is looked for."""
-        self._discard_unused_code()
+        self._sweep_code()
         self.faults = Injection(
             run_dir, self.nimbus, self._files,
             lambda node, event: server.send_event(f"supervisor:{node}", event),
         )
-        self._requests: dict[str, Handler] = {
-            "submit_topology": self._submit,
-            "get_topology": self._get_topology,
-            "get_cluster": self._get_cluster,
-            "activate": self._order(NamedTopology, lambda order, _: self._activate(order.name)),
-            "deactivate": self._order(NamedTopology, lambda order, _: nimbus.deactivate(order.name)),
-            "kill_topology": self._order(KillTopology, nimbus.kill),
-            "rebalance": self._order(RebalanceTopology, nimbus.rebalance),
-            "reset": self._order(NamedTopology, lambda order, now: nimbus.reset(order.name, now)),
-            "forget_unknown": self._forget_unknown,
-            "inject": self._inject,
-            "heal": self._heal,
-            "shutdown": self._shutdown,
-            "register_supervisor": self._register,
+        self._requests: dict[str, tuple[type[msgspec.Struct], Handler]] = {
+            "submit_topology": (SubmitTopology, self._submit),
+            "get_topology": (NamedTopology, lambda asked, *_: nimbus.topology(asked.name)),
+            "get_cluster": (GetCluster, lambda *_: replace(nimbus.cluster(), refused_frames=server.refused)),
+            "activate": (NamedTopology, lambda order, *_: self._change(self._activate(order.name))),
+            "deactivate": (NamedTopology, lambda order, *_: self._change(nimbus.set_status(order.name, "INACTIVE"))),
+            "kill_topology": (KillTopology, lambda order, now, _: self._change(nimbus.kill(order, now))),
+            "rebalance": (RebalanceTopology, lambda order, now, _: self._change(nimbus.rebalance(order, now))),
+            "reset": (NamedTopology, lambda order, now, _: self._change(nimbus.reset(order.name, now))),
+            "forget_unknown": (ForgetUnknown, self._forget_unknown),
+            "inject": (InjectFault, lambda asked, now, _: FaultsTold(self.faults.inject(parse(asked.line), now))),
+            "heal": (HealFaults, lambda asked, now, _: FaultsTold(self.faults.heal(asked.targets, now))),
+            "shutdown": (Shutdown, self._shutdown),
+            "register_supervisor": (RegisterSupervisor, self._register),
+        }
+        """Method -> what its frame holds, and the handler of that, whose result is the answer."""
+        self._events: dict[str, tuple[type[Any], Callable[[Any, float], Instructions]]] = {
+            "SupervisorHeartbeat": (SupervisorHeartbeat, nimbus.heartbeat),
+            "SlotChanged": (SlotChanged, nimbus.slot_changed),
         }
 
     def _activate(self, name: str) -> tuple[TopologyRecord, Instructions]:
         """Let a topology's spouts emit, also after a fault of its set-up."""
-        record, instructions = self.nimbus.activate(name)
+        record, instructions = self.nimbus.set_status(name, "ACTIVE")
         self._run_dir.stopped(record.id).unlink(missing_ok=True)
         return record, instructions
 
@@ -166,7 +167,7 @@ class NimbusService:
             self._carry_out(steps)
         self._carry_out(self.nimbus.tick(now))
         if self._sweep_at is not None and now >= self._sweep_at:
-            self._sweep_code(now)
+            self._sweep_code()
         self.faults.tick(now)
 
     def next_deadline(self) -> float | None:
@@ -198,16 +199,12 @@ class NimbusService:
 
     def _take_event(self, incoming: Incoming, now: float) -> None:
         try:
-            if incoming.method == "SupervisorHeartbeat":
-                heartbeat = incoming.decode(SupervisorHeartbeat)
-                if self._counts(incoming, heartbeat.node):
-                    self._carry_out(self.nimbus.heartbeat(heartbeat, now))
-            elif incoming.method == "SlotChanged":
-                changed = incoming.decode(SlotChanged)
-                if self._counts(incoming, changed.node):
-                    self._carry_out(self.nimbus.slot_changed(changed, now))
-            else:
+            if incoming.method not in self._events:
                 raise ProtocolError(f"Nimbus takes no event {incoming.method!r} (from {incoming.peer})")
+            body, decide = self._events[incoming.method]
+            event = incoming.decode(body)
+            if self._counts(incoming, event.node):
+                self._carry_out(decide(event, now))
         except ProtocolError as error:
             log.warning("%s", error)
 
@@ -223,11 +220,10 @@ class NimbusService:
                 raise ClusterError("Nimbus is shutting down")
             if self._stops_at is not None and incoming.method in _CHANGES:
                 raise ClusterError(f"the cluster is about to stop: {incoming.method} is refused")
-            handler = self._requests.get(incoming.method)
-            if handler is None:
+            if incoming.method not in self._requests:
                 raise ClusterError(f"Nimbus answers no {incoming.method!r}; it answers {', '.join(self._requests)}")
-            reply = handler(incoming, now)
-            self._server.reply(incoming, reply)
+            body, handle = self._requests[incoming.method]
+            self._server.reply(incoming, handle(incoming.decode(body), now, incoming))
         except UsageError as error:
             self._server.reply_error(incoming, str(error), "UsageError")
         except SquallError as error:
@@ -236,13 +232,12 @@ class NimbusService:
             if isinstance(error, StoreError):
                 raise
 
-    def _submit(self, incoming: Incoming, now: float) -> TopologyRecord:
-        request = incoming.decode(SubmitTopology)
+    def _submit(self, request: SubmitTopology, now: float, _: Incoming) -> TopologyRecord:
         try:
             self._files.check_code(request)
             return self._accept(request, now)
         except SquallError:
-            self._discard_unused_code()
+            self._sweep_code()
             raise
 
     def _accept(self, request: SubmitTopology, now: float) -> TopologyRecord:
@@ -251,48 +246,26 @@ class NimbusService:
         try:
             if request.env:
                 keep_environment(self._run_dir, topology_id, request.env)
-            record, steps = self.nimbus.submit(request, now, time.time(), token)
+            decided = self.nimbus.submit(request, now, time.time(), token)
         except ClusterError:
             self._files.put_state_back(request.name, topology_id)
             forget_environment(self._run_dir, topology_id)
             raise
         # If the store fails, Nimbus ends, and the next one sees in the store whether to put the state back.
+        return self._change(decided)
+
+    def _change(self, decided: tuple[TopologyRecord, Instructions]) -> TopologyRecord:
+        """Carry out an order that changes one topology; the answer is its record."""
+        record, steps = decided
         self._carry_out(steps)
         return record
 
-    def _order(self, body: type[B], decide: Callable[[B, float], tuple[TopologyRecord, Instructions]]) -> Handler:
-        """The handler of an order that changes one topology; the answer is its record."""
-
-        def handle(incoming: Incoming, now: float) -> TopologyRecord:
-            record, steps = decide(incoming.decode(body), now)
-            self._carry_out(steps)
-            return record
-
-        return handle
-
-    def _get_topology(self, incoming: Incoming, now: float) -> TopologyState:
-        return self.nimbus.topology(incoming.decode(NamedTopology).name)
-
-    def _get_cluster(self, incoming: Incoming, now: float) -> ClusterState:
-        incoming.decode(GetCluster)
-        return msgspec.structs.replace(self.nimbus.cluster(), refused_frames=self._server.refused)
-
-    def _forget_unknown(self, incoming: Incoming, now: float) -> ForgetUnknown:
-        incoming.decode(ForgetUnknown)
+    def _forget_unknown(self, _: ForgetUnknown, now: float, incoming: Incoming) -> ForgetUnknown:
         ids, steps = self.nimbus.forget_unknown(now)
         self._carry_out(steps)
         return ForgetUnknown(ids)
 
-    def _inject(self, incoming: Incoming, now: float) -> FaultsTold:
-        fault = parse(incoming.decode(InjectFault).line)
-        return FaultsTold([msgspec.to_builtins(begun) for begun in self.faults.inject(fault, now)])
-
-    def _heal(self, incoming: Incoming, now: float) -> FaultsTold:
-        targets = incoming.decode(HealFaults).targets
-        return FaultsTold([msgspec.to_builtins(ended) for ended in self.faults.heal(targets, now)])
-
-    def _shutdown(self, incoming: Incoming, now: float) -> Shutdown:
-        request = incoming.decode(Shutdown)
+    def _shutdown(self, request: Shutdown, now: float, incoming: Incoming) -> Shutdown:
         for name in ("grace_secs", "drain_secs"):
             secs = getattr(request, name)
             if not (math.isfinite(secs) and secs >= 0):
@@ -310,8 +283,7 @@ class NimbusService:
         self._stop_when_at_rest((), now)
         return request
 
-    def _register(self, incoming: Incoming, now: float) -> AssignNode:
-        request = incoming.decode(RegisterSupervisor)
+    def _register(self, request: RegisterSupervisor, now: float, incoming: Incoming) -> AssignNode:
         steps = self.nimbus.register_supervisor(request, now)
         self._sessions[request.node] = incoming.nonce.session
         self._carry_out(steps)
@@ -334,13 +306,13 @@ class NimbusService:
                 self._files.remove_board(topology_id, version)
             case DeleteTopology(topology_id):
                 self._files.remove_accounts(topology_id)
-                self._discard_unused_code()
+                self._sweep_code()
             case DropSuccessor(topology_id):
                 forget_environment(self._run_dir, topology_id)
-                self._discard_unused_code()
+                self._sweep_code()
             case RemoveUnknown(topology_id):
                 self._files.remove_unknown(topology_id)
-                self._discard_unused_code()
+                self._sweep_code()
             case EndWorker(assignment, slot):
                 self._workers.end(assignment, slot)
             case StoreTopology(record):
@@ -356,11 +328,8 @@ class NimbusService:
             # Submissions have a size limit, but a node may get many large ones.
             log.error("%s cannot be told its assignment: %s", node, error)
 
-    def _discard_unused_code(self) -> None:
+    def _sweep_code(self) -> None:
         """Remove code that no topology needs, now or, while a submission is under way, soon."""
-        self._sweep_code(time.monotonic())
-
-    def _sweep_code(self, now: float) -> None:
         # An unknown topology may need any code: an operator's order to forget it asks again.
         done = bool(self.nimbus.unknown) or self._files.keep_code(self.nimbus.cluster().topologies)
-        self._sweep_at = None if done else now + SWEEP_RETRY_SECS
+        self._sweep_at = None if done else time.monotonic() + SWEEP_RETRY_SECS

@@ -32,7 +32,7 @@ from squall.scheduler.common.messages import (
 )
 
 RESTARTS_KEPT = 1000
-"""Deaths kept, as in `scheduler.nimbus.store`: more tell an operator nothing new, fewer hide how a crash loop began."""
+"""Deaths kept, as in Nimbus's books: more tell an operator nothing new, fewer hide how a crash loop began."""
 ERROR_MAX_CHARS = 4000
 """Characters kept of an error, its first line and its end: a thousand such still fit into one control frame."""
 

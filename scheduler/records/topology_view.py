@@ -23,6 +23,7 @@ from squall.ipc.board import (
     READY,
     SLOT_ACTIVE,
     SLOT_HEARTBEAT_NS,
+    SLOT_IDENTITY,
     SLOT_PROGRESS,
     SLOT_QUIET,
     SLOT_VERDICT,
@@ -45,7 +46,7 @@ class TopologyView:
             (task, executor.component, str(slot))
             for slot, executors in zip(assignment.workers, assignment.executors, strict=True)
             for executor in executors
-            for task in range(executor.first_task, executor.last_task + 1)
+            for task in executor.tasks
         )
         self.component_of: Mapping[int, str] = {task: component for task, component, _ in self._tasks}
         """The component of each task."""
@@ -81,8 +82,7 @@ class TopologyView:
 
     def deaths_in_a_row(self) -> tuple[int, bool]:
         """Deaths without progress between them, and whether that is hopeless: the worst verdict of its supervisors."""
-        rows = range(self.board.n_slots)
-        verdicts = [self.board.words[self.board.slot_at(slot) + SLOT_VERDICT] for slot in rows]
+        verdicts = self.board.column(SLOT_VERDICT).tolist()
         return max(verdict >> 1 for verdict in verdicts), any(verdict & 1 for verdict in verdicts)
 
     def all_ready(self) -> bool:
@@ -95,7 +95,7 @@ class TopologyView:
             cell = self.board.slot(index)
             # Before it is ready, the word may be its predecessor's.
             if str(slot) == worker and cell.incarnation == incarnation and cell.state in (READY, STOPPED):
-                return self.board.words[self.board.slot_at(index) + SLOT_WORKING_NS] / 1e9 or None
+                return self.board.column(SLOT_WORKING_NS)[index] / 1e9 or None
         return None
 
     def opening(self, slot: int, now_ns: int) -> tuple[str, int, str, float] | None:
@@ -111,7 +111,7 @@ class TopologyView:
 
     def is_heard_of(self, slot: int, now: float, within_secs: float) -> bool:
         """Whether a worker has published anything lately. `now`: seconds on the monotonic clock."""
-        heartbeat_secs = self.board.words[self.board.slot_at(slot) + SLOT_HEARTBEAT_NS] / 1e9
+        heartbeat_secs = self.board.column(SLOT_HEARTBEAT_NS)[slot] / 1e9
         # A heartbeat in the future is of before a reboot.
         return heartbeat_secs <= now + 1.0 and now - heartbeat_secs < within_secs
 
@@ -159,12 +159,7 @@ class TopologyView:
 
     def _progress(self) -> list[int]:
         """Identity and progress of every worker."""
-        board = self.board
-        return [
-            word
-            for slot in range(board.n_slots)
-            for word in (board.identity(slot), board.words[board.slot_at(slot) + SLOT_PROGRESS])
-        ]
+        return [*self.board.column(SLOT_IDENTITY), *self.board.column(SLOT_PROGRESS)]
 
     def _at_work(self) -> bool:
         """Whether anything is under way in or between workers."""
@@ -172,12 +167,8 @@ class TopologyView:
 
     def _slots_at_work(self) -> list[int]:
         """Workers that are not ready, or have not published that they are quiet."""
-        board, words = self.board, self.board.words
-        return [
-            slot
-            for slot in range(board.n_slots)
-            if board.slot(slot).state != READY or not words[board.slot_at(slot) + SLOT_QUIET]
-        ]
+        quiet = self.board.column(SLOT_QUIET)
+        return [slot for slot in range(self.board.n_slots) if self.board.slot(slot).state != READY or not quiet[slot]]
 
     def _under_way(self) -> bool:
         """Whether a link has frames, or a ring acks, that were sent and are not taken."""
@@ -187,7 +178,7 @@ class TopologyView:
 
     def _active(self) -> bool:
         """Whether any worker's spouts may emit."""
-        return any(self.board.words[self.board.slot_at(slot) + SLOT_ACTIVE] for slot in range(self.board.n_slots))
+        return any(self.board.column(SLOT_ACTIVE))
 
     def _spouts_at_work(self, exhausted: bool) -> bool:
         """Whether any spout has messages pending, or, if `exhausted` is asked for, more to emit."""

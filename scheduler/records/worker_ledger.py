@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from squall.engine.errors import ClusterError
-from squall.ipc.line_file import append_line, read_lines
+from squall.ipc.line_file import append_bounded, read_lines
 from squall.ipc.private import replace_file
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
@@ -74,10 +74,8 @@ class WorkerLedger:
 
     def note_step(self, step: SlotChanged) -> None:
         """Add a step to the history, without its error. OSError if the disk is full."""
-        path = self._run_dir.history(self._node)
         line = msgspec.json.encode(msgspec.structs.replace(step, error=""))
-        if append_line(path, line.decode()) > HISTORY_BYTES:
-            path.rename(path.with_suffix(".old"))
+        append_bounded(self._run_dir.history(self._node), line.decode(), HISTORY_BYTES)
 
     def _path(self, port: int) -> Path:
         return self._run_dir.node_socket(self._node).with_name(f"{self._node}-{port}.worker")

@@ -8,7 +8,7 @@ that is given up, and the status board shows which topologies are hopeless.
     =========  ==============================================  ====================================================
     excused    the death brought a dead letter nearer, and     a restart soon; it does not count against the slot
                messages are acked now and then
-    hopeless   `hopeless_errors` or `hopeless_deaths` in a     waiting for the topology's end fails; its workers are
+    hopeless   HOPELESS_ERRORS or HOPELESS_DEATHS in a         waiting for the topology's end fails; its workers are
                row with no progress between them, and, if      started again all the same
                the last error may pass, for `PATIENCE_SECS`
     given up   more than `max_deaths` within the period        the slot is FAILED
@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from squall.engine.report.repeats import cause_of_error
@@ -36,23 +35,16 @@ from squall.engine.tracking.doubt import PATIENCE_SECS, may_pass
 from squall.scheduler.common.messages import SlotAssignment
 from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions, StartAgain
 
-
-@dataclass(frozen=True)
-class DeathLimits:
-    """All limits on deaths."""
-
-    restart: RestartPolicyOptions = field(default_factory=RestartPolicyOptions)
-    """For one slot: its delays, and when it is given up."""
-    hopeless_errors: int = 6
-    """Deaths by an error of user code in a row without progress: such an error repeats. One more than the messages that
-    tell a fault of the set-up (`engine.tracking.doubt`), which names the line and the tuple."""
-    hopeless_deaths: int = 20
-    """Deaths of any kind (a signal, an exit) in a row without progress: leaves room for tests that kill workers."""
-    crashes_without_any_ack: int = 15
-    """Deaths that were charged to messages before any was acked: the first few messages of a stream may be bad, but
-    not all."""
-    crashes_without_an_ack: int = 125
-    """The same, once a message was acked: the end of a finite stream may be nothing but poison."""
+HOPELESS_ERRORS = 6
+"""Deaths by an error of user code in a row without progress: such an error repeats. One more than the messages that
+tell a fault of the set-up (`engine.tracking.doubt`), which names the line and the tuple."""
+HOPELESS_DEATHS = 20
+"""Deaths of any kind (a signal, an exit) in a row without progress: leaves room for tests that kill workers."""
+CRASHES_WITHOUT_ANY_ACK = 15
+"""Deaths that were charged to messages before any was acked: the first few messages of a stream may be bad, but not
+all."""
+CRASHES_WITHOUT_AN_ACK = 125
+"""The same, once a message was acked: the end of a finite stream may be nothing but poison."""
 
 
 class Totals(NamedTuple):
@@ -77,8 +69,7 @@ class DeathVerdict(NamedTuple):
 class _Streak:
     """The deaths of one topology on this node."""
 
-    def __init__(self, options: DeathLimits) -> None:
-        self._options = options
+    def __init__(self) -> None:
         self._acked = self._crashes = 0
         """The totals when a message was acked last."""
         self._progress = 0
@@ -91,17 +82,15 @@ class _Streak:
 
     @property
     def is_hopeless(self) -> bool:
-        options = self._options
         if self._may_pass:
             return False
-        return self._errors >= options.hopeless_errors or self.deaths >= options.hopeless_deaths
+        return self._errors >= HOPELESS_ERRORS or self.deaths >= HOPELESS_DEATHS
 
     def leads_anywhere(self, totals: Totals) -> bool:
         """Whether messages are acked between the deaths that are charged to messages."""
         if totals.acked > self._acked:
             self._acked, self._crashes = totals.acked, totals.crashes
-        options = self._options
-        limit = options.crashes_without_an_ack if totals.acked else options.crashes_without_any_ack
+        limit = CRASHES_WITHOUT_AN_ACK if totals.acked else CRASHES_WITHOUT_ANY_ACK
         return totals.crashes - self._crashes < limit
 
     def went_on(self, totals: Totals) -> bool:
@@ -124,10 +113,11 @@ class DeathJudge:
     """The judge of one node."""
 
     def __init__(
-        self, options: DeathLimits, rng: random.Random,
+        self, restart: RestartPolicyOptions, rng: random.Random,
         totals: Callable[[SlotAssignment], Totals] = lambda work: Totals(),
     ) -> None:
-        self._options = options
+        """`restart`: for one slot, its delays, and when it is given up."""
+        self._restart = restart
         self._rng = rng
         self._totals = totals
         self._policies: dict[int, RestartPolicy] = {}
@@ -170,7 +160,7 @@ class DeathJudge:
         self._streaks = {key: streak for key, streak in self._streaks.items() if key in topologies}
 
     def _policy(self, port: int) -> RestartPolicy:
-        return self._policies.setdefault(port, RestartPolicy(self._options.restart, self._rng))
+        return self._policies.setdefault(port, RestartPolicy(self._restart, self._rng))
 
     def _streak(self, work: SlotAssignment) -> _Streak:
-        return self._streaks.setdefault(work.topology.id, _Streak(self._options))
+        return self._streaks.setdefault(work.topology.id, _Streak())

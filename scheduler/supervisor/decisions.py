@@ -1,24 +1,44 @@
-"""A node's decisions: hands each message, death and deadline to the state machine of its slot.
+"""A node's decisions: hands each message, death and deadline to the state machine of its slot; which topologies have
+spares.
 
 Guarantees
     * The slots are driven to the state that Nimbus wants, however often and in whatever order it says so.
     * A worker of a topology is not forked in one slot while another slot of this node still holds it.
     * A message from a worker that is not its slot's present incarnation changes nothing; that worker is told to stop.
+    * A spare is made only when all workers of its topology here have been ready for a while: its imports do not take
+      the processor from workers that start, and a run of a second has none. A topology that has no work here any more
+      has no spare. One that cannot be made, or dies, is made again ever more rarely, until one is of use, and that is
+      told once.
 
 Relies on: its caller to carry out the orders in sequence. Pure, like the slots.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from typing import NamedTuple
 
-from squall.scheduler.common.messages import SlotAssignment, SlotChanged, WorkerBoot, WorkerFailed, WorkerReady
+from squall.engine.foreign.text import plain
+from squall.scheduler.common.messages import (
+    SlotAssignment,
+    SlotChanged,
+    TopologyRecord,
+    WorkerBoot,
+    WorkerFailed,
+    WorkerReady,
+)
 from squall.scheduler.supervisor.instruction import Instruction, SendStop
 from squall.scheduler.supervisor.slot import Slot
 from squall.scheduler.supervisor.worker_life import NOTHING_LEFT, SlotState, WorkerRemains
 
+REST_SECS = 1.0
+"""Time from the moment when a topology's workers are ready until it gets a spare."""
+_DELAY_FACTOR, _MAX_DELAY_SECS = 4.0, 3600.0
+
 _EVENT_OF_STATE = {SlotState.STARTING: "started", SlotState.RUNNING: "ready", SlotState.FAILED: "failed"}
+
+log = logging.getLogger(__name__)
 
 
 class Order(NamedTuple):
@@ -137,16 +157,13 @@ class Supervisor:
             steps += slot.exited(status, now, remains)
         return self._after(port, steps, now)
 
-    def ready(self, message: WorkerReady, now: float) -> list[Order]:
+    def heard(self, message: WorkerReady | WorkerFailed, now: float) -> list[Order]:
+        """A worker says that it can take tuples, or why it is about to exit."""
         slot = self._present(message.port, message.incarnation)
         if slot is None:
-            return self._refuse(message.port, message.incarnation)
-        return self._after(message.port, slot.ready(now), now)
-
-    def failed(self, message: WorkerFailed, now: float) -> list[Order]:
-        slot = self._present(message.port, message.incarnation)
-        if slot is None:
-            return self._refuse(message.port, message.incarnation)
+            return [Order(message.port, SendStop(message.incarnation))]
+        if isinstance(message, WorkerReady):
+            return self._after(message.port, slot.ready(now), now)
         return self._after(message.port, slot.worker_failed(f"{message.error}\n{message.traceback}", now), now)
 
     # ---- time ----
@@ -198,8 +215,54 @@ class Supervisor:
         slot = self.slots.get(port)
         return slot if slot is not None and slot.life.incarnation == incarnation and incarnation > 0 else None
 
-    def _refuse(self, port: int, incarnation: int) -> list[Order]:
-        return [Order(port, SendStop(incarnation))]
+
+class Spares:
+    """Decides which topologies of a node, by their ids, have a warm spare: a process that has loaded the code, opens
+    nothing, and becomes the worker when one dies.
+
+    Relies on `look` being called about once a second. Thread: the supervisor's loop."""
+
+    def __init__(self) -> None:
+        self._kept: set[str] = set()
+        """Topologies that have a spare, or will soon."""
+        self._ready_since: dict[str, float] = {}
+        """Since when all workers of a topology have been ready."""
+        self._failures: dict[str, tuple[int, float]] = {}
+        """How many spares in a row were of no use, and when the next one may be made."""
+
+    def look(self, slots: Collection[Slot], now: float) -> list[TopologyRecord] | None:
+        """All topologies that are to have a spare from now on; None: the same as before."""
+        works = [(slot, slot.target.topology) for slot in slots if slot.target is not None]
+        held = {record.id: record for _, record in works}
+        restless = {
+            record.id for slot, record in works
+            if slot.state is not SlotState.RUNNING or not record.conf.get("warm_spare")
+        }
+        self._ready_since = {each: self._ready_since.get(each, now) for each in held.keys() - restless}
+        self._failures = {each: failed for each, failed in self._failures.items() if each in held}
+        due = {
+            each for each, since in self._ready_since.items()
+            if now >= max(since + REST_SECS, self._failures.get(each, (0, now))[1])
+        }
+        kept, self._kept = self._kept, (self._kept & held.keys()) | due
+        return None if kept == self._kept else [held[each] for each in sorted(self._kept)]
+
+    def ended(self, topology_id: str, reason: str, now: float) -> None:
+        """A spare is no more. No reason: it became a worker, or made room for one."""
+        self._kept.discard(topology_id)
+        self._ready_since.pop(topology_id, None)
+        if not reason:
+            self._failures.pop(topology_id, None)
+            return
+        count = self._failures.get(topology_id, (0, now))[0] + 1
+        self._failures[topology_id] = count, now + min(_MAX_DELAY_SECS, _DELAY_FACTOR**count)
+        if count == 1:
+            log.warning("%s has no spare, so a replacement loads its code first: %s", plain(topology_id), plain(reason))
+
+    def all_ended(self) -> None:
+        """The forking parent has ended, and its spares with it."""
+        self._kept.clear()
+        self._ready_since.clear()
 
 
 def _standing(slot: Slot, now: float) -> SlotChanged | None:

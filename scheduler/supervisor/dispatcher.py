@@ -3,6 +3,8 @@
 Guarantees
     * Orders are carried out in sequence; those that an order leads to come after the ones already given.
     * No order waits for another process.
+    * A worker's end is seen at once, by whichever process it was forked, and a signal goes to the worker or to nobody:
+      its start time is compared after its pidfd was opened.
     * A message for a worker that this supervisor has not heard of is dropped: an adopted worker says that it is ready
       when it has found its new supervisor, and its slot then answers with what it is to know.
 
@@ -13,15 +15,19 @@ supervisor's loop.
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import time
 from collections import deque
 from dataclasses import dataclass
 
 import msgspec
+import zmq
 
 from squall.engine.errors import ClusterError
 from squall.ipc.control import ControlServer
 from squall.ipc.rundir import RunDir
+from squall.scheduler.common import process
 from squall.scheduler.common.messages import SetStatus, SlotChanged, StopWorker, WorkerBoot
 from squall.scheduler.common.python_stacks import DUMP_SIGNAL, log_size, python_stack
 from squall.scheduler.faults.daemon_faults import DaemonFaults
@@ -44,9 +50,68 @@ from squall.scheduler.supervisor.instruction import (
 )
 from squall.scheduler.supervisor.nimbus_link import NimbusLink
 from squall.scheduler.supervisor.node_boards import NodeBoards
-from squall.scheduler.supervisor.worker_watch import WorkerWatch
 
 log = logging.getLogger(__name__)
+
+
+class WorkerWatch:
+    """The pidfd of every worker whose end was not seen yet: the caller forgets each whose end it has seen."""
+
+    def __init__(self, poller: zmq.Poller) -> None:
+        self._poller = poller
+        self._pidfds: dict[int, int] = {}
+        self._started_ticks: dict[int, int] = {}
+
+    def add(self, pid: int, started_ticks: int) -> None:
+        """Watch the worker of this pid and start time. ClusterError if it has ended, or cannot be watched."""
+        pidfd = process.open_proven(pid, started_ticks)
+        self._started_ticks[pid] = started_ticks
+        self._pidfds[pid] = pidfd
+        self._poller.register(pidfd, zmq.POLLIN)
+
+    def pid_of(self, fd: object) -> int | None:
+        """The worker that a polled descriptor stands for."""
+        return next((pid for pid, pidfd in self._pidfds.items() if pidfd == fd), None)
+
+    def holds(self, pid: int) -> bool:
+        return pid in self._pidfds
+
+    def started_ticks(self, pid: int) -> int:
+        """Start time of a worker, as from `process.start_time_ticks`; 0 if unknown."""
+        return self._started_ticks.get(pid, 0)
+
+    def reap(self, pid: int) -> int | None:
+        """The exit status, if the worker is a dead child of this process, or its forking parent has not reaped it yet;
+        else None: its forking parent will tell."""
+        pidfd = self._pidfds.get(pid)
+        if pidfd is None:
+            return None
+        try:
+            return process.reap(pidfd)
+        except ChildProcessError:
+            return process.status_of_zombie(pid)
+
+    def send_signal(self, pid: int, signum: int) -> None:
+        """Signal a worker; SIGKILL goes to its whole process group."""
+        pidfd = self._pidfds.get(pid)
+        if pidfd is None:
+            return
+        if signum == signal.SIGKILL:
+            process.send_signal_to_group(pid, signum)
+            # A child that was just forked leads no group yet.
+        process.send_signal(pidfd, signum)
+
+    def forget(self, pid: int) -> None:
+        """Forget a worker that has ended."""
+        pidfd = self._pidfds.pop(pid, None)
+        if pidfd is not None:
+            del self._started_ticks[pid]
+            self._poller.unregister(pidfd)
+            os.close(pidfd)
+
+    def close(self) -> None:
+        for pid in list(self._pidfds):
+            self.forget(pid)
 
 
 class Dispatcher:
@@ -128,19 +193,14 @@ class Dispatcher:
         """Remove the socket of a worker, which a kill leaves behind."""
         boot = self._boots.get(changed.port)
         if boot is not None and boot.incarnation == changed.incarnation:
-            self._parts.run_dir.worker_socket(
-                boot.topology.id, boot.assignment.version, boot.node, boot.port, boot.incarnation
-            ).unlink(missing_ok=True)
+            boot.socket.unlink(missing_ok=True)
 
     def remove_old_sockets(self) -> None:
         """Remove the sockets of workers that ended while there was no supervisor. Called after the adoptions."""
         for port in self._supervisor.slots:
             boot = self._boots.get(port)
-            present = boot and self._parts.run_dir.worker_socket(
-                boot.topology.id, boot.assignment.version, boot.node, boot.port, boot.incarnation
-            )
             for path in self._parts.run_dir.worker_sockets(self._parts.node, port):
-                if path != present:
+                if boot is None or path != boot.socket:
                     path.unlink(missing_ok=True)
 
     def _fork(self, boot: WorkerBoot) -> list[Order]:

@@ -2,57 +2,54 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from squall.scheduler.common.messages import SlotChanged, WorkerBoot
 
 
-@dataclass(frozen=True)
-class Fork:
+class Instruction(msgspec.Struct, frozen=True):
+    """One of the classes below."""
+
+
+class Fork(Instruction):
     """Ask the forking parent for a worker. `Slot.forked` or `Slot.fork_failed` follows."""
 
     boot: WorkerBoot
 
 
-@dataclass(frozen=True)
-class Signal:
+class Signal(Instruction):
     """Send a signal to a worker. SIGKILL goes to its whole process group, other signals to the worker alone."""
 
     pid: int
     signum: int
 
 
-@dataclass(frozen=True)
-class DumpStacks:
+class DumpStacks(Instruction):
     """Have a worker write the stacks of its threads to its log."""
 
     pid: int
 
 
-@dataclass(frozen=True)
-class SendStop:
+class SendStop(Instruction):
     """Send StopWorker to the worker of that incarnation."""
 
     incarnation: int
 
 
-@dataclass(frozen=True)
-class SendStatus:
+class SendStatus(Instruction):
     """Send SetStatus to the worker of that incarnation."""
 
     incarnation: int
     status: str
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(Instruction):
     """Tell Nimbus."""
 
     changed: SlotChanged
 
 
-@dataclass(frozen=True)
-class SetBoard:
+class SetBoard(Instruction):
     """Write the slot's cell on the status board of an assignment."""
 
     topology_id: str
@@ -65,8 +62,7 @@ class SetBoard:
     """It ended by a cause that a tuple can have."""
 
 
-@dataclass(frozen=True)
-class SetVerdict:
+class SetVerdict(Instruction):
     """Write this node's verdict on the topology to the slot's row of the status board."""
 
     topology_id: str
@@ -77,21 +73,13 @@ class SetVerdict:
     version: int = 1
 
 
-@dataclass(frozen=True)
-class ArmTimer:
+class ArmTimer(Instruction):
     """Call `Slot.tick` at or after `at_secs` (monotonic). Replaces the slot's earlier timer; early ticks do nothing."""
 
     at_secs: float
 
 
-@dataclass(frozen=True)
-class ReplaceForkingParent:
+class ReplaceForkingParent(Instruction):
     """The forking parent does not answer: end it and start another."""
 
     reason: str
-
-
-Instruction = (
-    Fork | Signal | DumpStacks | SendStop | SendStatus | Report | SetBoard | SetVerdict | ArmTimer
-    | ReplaceForkingParent
-)

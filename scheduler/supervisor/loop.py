@@ -41,12 +41,11 @@ from squall.scheduler.common.progress_watch import ProgressWatch
 from squall.scheduler.common.python_stacks import CRASH_SIGNALS
 from squall.scheduler.forking.parent import ChildExited, Forked, ForkRefused, SpareEnded
 from squall.scheduler.records.worker_ledger import LedgerEntry
-from squall.scheduler.supervisor.decisions import Order
+from squall.scheduler.supervisor.decisions import Order, Spares
 from squall.scheduler.supervisor.dispatcher import Dispatcher, SupervisorParts
 from squall.scheduler.supervisor.forking_parent import ForkingParentEnded, ForkingParentEvent
 from squall.scheduler.supervisor.nimbus_link import Departure
-from squall.scheduler.supervisor.spares import Spares
-from squall.scheduler.supervisor.worker_life import SlotOptions, SlotState, WorkerRemains
+from squall.scheduler.supervisor.worker_life import STOP_GRACE_SECS, SlotState, WorkerRemains
 
 FRAMES_PER_TURN = 100
 SWEEP_SECS = 1.0
@@ -124,7 +123,7 @@ class SupervisorLoop:
             self._take_stop()
         if self._inbox.lifeline_cut():
             log.info("lifeline cut: leaving")
-            self._leave(SlotOptions().stop_grace_secs)
+            self._leave(STOP_GRACE_SECS)
 
     def _take_stop(self) -> None:
         if not self._asked_to_leave and self._drain_secs:
@@ -132,7 +131,7 @@ class SupervisorLoop:
             self._depart(self._drain_secs)
         else:
             log.info("told to stop: leaving")
-            self._leave(0.0 if self._asked_to_leave else SlotOptions().stop_grace_secs)
+            self._leave(0.0 if self._asked_to_leave else STOP_GRACE_SECS)
         self._asked_to_leave = True
 
     def _depart(self, within_secs: float) -> None:
@@ -201,11 +200,11 @@ class SupervisorLoop:
         stack = self._dispatcher.stack_of(port) if crashed or slot.life.remark else ""
         remains = WorkerRemains(stack)
         if slot.work is not None:
-            working_secs = self._boards.working_secs(slot.work)
+            row = self._boards.look(slot.work)
             # A worker that ended before it opened has left its predecessor's word unchanged.
-            working_secs = working_secs if working_secs > slot.life.forked_at else 0.0
+            working_secs = row.working_secs if row.working_secs > slot.life.forked_at else 0.0
             oom = process.out_of_memory_kills() > self._oom_kills[0]
-            remains = WorkerRemains(stack, self._boards.rss_bytes(slot.work), working_secs, oom)
+            remains = WorkerRemains(stack, row.rss_bytes, working_secs, oom)
         return self._supervisor.exited(pid, status, now, remains)
 
     def _take_forking_parent(self, now: float) -> None:
@@ -254,16 +253,15 @@ class SupervisorLoop:
             if incoming is None:
                 return
             try:
+                message: WorkerReady | WorkerFailed
                 if incoming.method == "WorkerReady":
-                    ready = incoming.decode(WorkerReady)
-                    if self._dispatcher.knows(incoming.peer, ready.port):
-                        self._dispatcher.carry_out(self._supervisor.ready(ready, now))
+                    message = incoming.decode(WorkerReady)
                 elif incoming.method == "WorkerFailed":
-                    failed = incoming.decode(WorkerFailed)
-                    if self._dispatcher.knows(incoming.peer, failed.port):
-                        self._dispatcher.carry_out(self._supervisor.failed(failed, now))
+                    message = incoming.decode(WorkerFailed)
                 else:
-                    log.warning("%s from %s is not understood", incoming.method, incoming.peer)
+                    raise ProtocolError(f"{incoming.method} from {incoming.peer} is not understood")
+                if self._dispatcher.knows(incoming.peer, message.port):
+                    self._dispatcher.carry_out(self._supervisor.heard(message, now))
             except ProtocolError as error:
                 log.warning("%s", error)
 
@@ -330,7 +328,7 @@ class SupervisorLoop:
             self._keep_spares(now)
             if self._leave_at is None and self._presence.is_gone():
                 log.error("the run directory was removed: leaving")
-                self._leave(SlotOptions().stop_grace_secs)
+                self._leave(STOP_GRACE_SECS)
         self._leave_if_departed(now)
         if self._leave_at is not None and now >= self._leave_at and not self._supervisor.is_empty:
             raise ClusterError(f"{self._parts.node} leaves workers behind that do not end, not even by SIGKILL")
@@ -339,7 +337,7 @@ class SupervisorLoop:
         idle = self._supervisor.is_idle
         if self._leave_at is None and self._departure is not None and self._departure.is_over(now, idle):
             log.info("the slots are empty: leaving" if idle else "leaving undrained: Nimbus has not emptied the slots")
-            self._leave(SlotOptions().stop_grace_secs)
+            self._leave(STOP_GRACE_SECS)
 
     def _keep_spares(self, now: float) -> None:
         topologies = self._spares.look(self._supervisor.slots.values(), now)
@@ -362,10 +360,11 @@ class SupervisorLoop:
                 self._progress.forget(port)
                 continue
             limit = slot.work.topology.conf["worker_timeout_secs"]
-            still = self._progress.still_secs(port, self._boards.heartbeat_ns(slot.work), now)
+            row = self._boards.look(slot.work)
+            still = self._progress.still_secs(port, row.heartbeat_ns, now)
             if limit is not None and still > limit:
-                code, stopped = self._boards.at_hand(slot.work), process.is_stopped(slot.life.pid)
-                self._dispatcher.carry_out(self._supervisor.stuck(port, round(still, 1), now, code, stopped))
+                stopped = process.is_stopped(slot.life.pid)
+                self._dispatcher.carry_out(self._supervisor.stuck(port, round(still, 1), now, row.at_hand, stopped))
 
     def _timeout_ms(self) -> int:
         deadlines = [self._sweep_at, self._nimbus.next_deadline(), *self._dispatcher.timers.values()]

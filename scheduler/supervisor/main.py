@@ -24,7 +24,7 @@ from collections.abc import Sequence
 import zmq
 
 from squall.engine.errors import UsageError
-from squall.ipc.control import ControlClient, ControlServer
+from squall.ipc.control import Context, ControlClient, ControlServer
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
 from squall.scheduler.common.daemon import SignalInbox, daemon_parser, run_daemon, tell_ready, write_record
@@ -33,16 +33,15 @@ from squall.scheduler.common.restart_policy import RestartPolicyOptions
 from squall.scheduler.common.role import RoleKind, check_node_name
 from squall.scheduler.faults.daemon_faults import DaemonFaults
 from squall.scheduler.records.worker_ledger import BEGIN, WorkerLedger
-from squall.scheduler.supervisor.death_judge import DeathJudge, DeathLimits
+from squall.scheduler.supervisor.death_judge import DeathJudge
 from squall.scheduler.supervisor.decisions import Supervisor
-from squall.scheduler.supervisor.dispatcher import SupervisorParts
+from squall.scheduler.supervisor.dispatcher import SupervisorParts, WorkerWatch
 from squall.scheduler.supervisor.forking_parent import WORKER_ENTRY, ForkingParent
 from squall.scheduler.supervisor.loop import SupervisorLoop
 from squall.scheduler.supervisor.nimbus_link import NimbusLink
 from squall.scheduler.supervisor.node_boards import NodeBoards
 from squall.scheduler.supervisor.slot import Slot
-from squall.scheduler.supervisor.worker_life import SlotAddress, SlotOptions
-from squall.scheduler.supervisor.worker_watch import WorkerWatch
+from squall.scheduler.supervisor.worker_life import SlotAddress
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -96,16 +95,9 @@ def _loop(options: argparse.Namespace, closing: contextlib.ExitStack) -> Supervi
     closing.callback(boards.keep_only, ())
     # Before the ZeroMQ context: no process that has one may fork.
     forking_parent = ForkingParent(poller, node, options.entry, rng, time.monotonic(), run_dir.hash_seed())
-    limits = DeathLimits(RestartPolicyOptions(max_deaths=options.max_deaths))
-    judge = DeathJudge(limits, rng, boards.totals)
-    slots = [
-        Slot(
-            SlotAddress(str(run_dir.path), node, port), SlotOptions(), judge, boards.last_incarnation,
-            boards.nearer, boards.unended, boards.opening,
-        )
-        for port in options.ports
-    ]
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    judge = DeathJudge(RestartPolicyOptions(max_deaths=options.max_deaths), rng, boards.totals)
+    slots = [Slot(SlotAddress(str(run_dir.path), node, port), judge, boards.look) for port in options.ports]
+    context: Context = zmq.Context()
     closing.callback(context.term)
     server = ControlServer(run_dir.node_socket(node), run_dir.key(), f"supervisor:{node}", context)
     closing.callback(server.close)

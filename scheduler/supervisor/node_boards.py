@@ -12,14 +12,11 @@ from collections.abc import Collection
 
 from squall.engine.errors import ClusterError
 from squall.ipc.board import (
-    DEAD,
-    READY,
     SLOT_AT_HAND,
     SLOT_HEARTBEAT_NS,
     SLOT_RSS_BYTES,
     SLOT_VERDICT,
     SLOT_WORKING_NS,
-    STARTING,
     Board,
     SlotCell,
 )
@@ -28,6 +25,7 @@ from squall.scheduler.common.messages import SlotAssignment
 from squall.scheduler.records.topology_view import TopologyView
 from squall.scheduler.supervisor.death_judge import Totals
 from squall.scheduler.supervisor.instruction import SetBoard, SetVerdict
+from squall.scheduler.supervisor.worker_life import WorkerRow
 
 
 class NodeBoards:
@@ -46,24 +44,21 @@ class NodeBoards:
             self._boards.pop(key).close()
             board = None
         if board is None:
-            board = self._boards[key] = Board.attach(str(self._run_dir.board(topology_id, version)))
+            board = self._boards[key] = Board.attach(self._run_dir.board(topology_id, version))
         if not 0 <= work.slot_index < board.n_slots:
             raise ClusterError(f"slot index {work.slot_index} of {topology_id}: its board has {board.n_slots} slots")
         return board.slot(work.slot_index)
 
-    def last_incarnation(self, work: SlotAssignment) -> int:
-        """The latest incarnation of this worker that any supervisor has started; 0 if none."""
-        return self._boards[work.topology.id, work.assignment.version].slot(work.slot_index).incarnation
-
-    def unended(self, work: SlotAssignment) -> int:
-        """The latest incarnation of this worker if, by the board, it did not end in order; else 0."""
-        cell = self._boards[work.topology.id, work.assignment.version].slot(work.slot_index)
-        return cell.incarnation if cell.state in (STARTING, READY, DEAD) else 0
-
-    def nearer(self, work: SlotAssignment) -> bool:
-        """Whether the death of the slot's worker brings a dead letter nearer."""
+    def look(self, work: SlotAssignment) -> WorkerRow:
+        """The row of the slot's worker."""
         board = self._boards[work.topology.id, work.assignment.version]
-        return board.nearer(work.slot_index, board.slot(work.slot_index).incarnation)
+        cell, at, words = board.slot(work.slot_index), board.slot_at(work.slot_index), board.words
+        return WorkerRow(
+            cell.incarnation, cell.state, board.nearer(work.slot_index, cell.incarnation),
+            _code_of(work, board.opening(work.slot_index, cell.incarnation)[0]),
+            _code_of(work, words[at + SLOT_AT_HAND]),
+            words[at + SLOT_HEARTBEAT_NS], words[at + SLOT_RSS_BYTES], words[at + SLOT_WORKING_NS] / 1e9,
+        )
 
     def totals(self, work: SlotAssignment) -> Totals:
         """Progress of the topology, as its spouts have counted it."""
@@ -73,7 +68,7 @@ class NodeBoards:
     def write_verdict(self, verdict: SetVerdict) -> None:
         """Write a verdict to the slot's row."""
         board = self._boards[verdict.topology_id, verdict.version]
-        board.words[board.slot_at(verdict.slot_index) + SLOT_VERDICT] = verdict.deaths << 1 | verdict.hopeless
+        board.column(SLOT_VERDICT)[verdict.slot_index] = verdict.deaths << 1 | verdict.hopeless
 
     def write(self, cell: SetBoard, started_ticks: int) -> bool:
         """Write a slot's cell, with the start time of its process. False if the board has a later incarnation: another
@@ -84,39 +79,14 @@ class NodeBoards:
         board.set_slot(cell.slot_index, cell.incarnation, cell.state, cell.pid, started_ticks, cell.accused)
         return True
 
-    def heartbeat_ns(self, work: SlotAssignment) -> int:
-        """When the slot's worker last published anything, in nanoseconds of the monotonic clock."""
-        return self._word(work, SLOT_HEARTBEAT_NS)
-
-    def at_hand(self, work: SlotAssignment) -> str:
-        """Component and task whose code the worker's loop is in; "" if in none."""
-        return self._code_of(work, self._word(work, SLOT_AT_HAND))
-
-    @staticmethod
-    def _code_of(work: SlotAssignment, task: int) -> str:
-        for executor in work.assignment.executors[work.slot_index]:
-            if executor.first_task <= task <= executor.last_task:
-                return f"{executor.component}[{task}]"
-        return ""
-
-    def opening(self, work: SlotAssignment) -> str:
-        """Component and task whose `open` or `prepare` the worker is in; "" if in none."""
-        board = self._boards[work.topology.id, work.assignment.version]
-        return self._code_of(work, board.opening(work.slot_index, board.slot(work.slot_index).incarnation)[0])
-
-    def rss_bytes(self, work: SlotAssignment) -> int:
-        """Bytes of memory that the slot's worker occupied when it last looked."""
-        return self._word(work, SLOT_RSS_BYTES)
-
-    def working_secs(self, work: SlotAssignment) -> float:
-        """When the slot's worker first worked, in seconds of the monotonic clock; 0.0 if never."""
-        return self._word(work, SLOT_WORKING_NS) / 1e9
-
-    def _word(self, work: SlotAssignment, word: int) -> int:
-        board = self._boards[work.topology.id, work.assignment.version]
-        return board.words[board.slot_at(work.slot_index) + word]
-
     def keep_only(self, assignments: Collection[tuple[str, int]]) -> None:
         """Unmap the boards of other assignments."""
         for key in self._boards.keys() - set(assignments):
             self._boards.pop(key).close()
+
+
+def _code_of(work: SlotAssignment, task: int) -> str:
+    for executor in work.assignment.executors[work.slot_index]:
+        if task in executor.tasks:
+            return f"{executor.component}[{task}]"
+    return ""

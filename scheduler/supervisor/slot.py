@@ -10,8 +10,7 @@ Guarantees
 Relies on: its caller to carry out the returned instructions in order, and to bring the answers back as events;
 `scheduler.supervisor.death_judge` to judge each death.
 
-Pure: no I/O, no clock; `last_incarnation`, `nearer`, `unended` and `opening` read the status board. Thread: the
-supervisor's loop.
+Pure: no I/O, no clock; `look` reads the status board. Thread: the supervisor's loop.
 
 States::
 
@@ -39,13 +38,19 @@ from squall.scheduler.supervisor.death_judge import DeathJudge, DeathVerdict
 from squall.scheduler.supervisor.instruction import Instruction
 from squall.scheduler.supervisor.worker_life import (
     ALIVE,
+    FORK_TIMEOUT_SECS,
+    LAST_WORDS_WAIT_SECS,
     NOTHING_LEFT,
+    STACK_WAIT_SECS,
+    START_TIMEOUT_SECS,
+    STATUS_WAIT_SECS,
+    STOP_GRACE_SECS,
     IllegalTransition,
     SlotAddress,
-    SlotOptions,
     SlotState,
     WorkerLife,
     WorkerRemains,
+    WorkerRow,
     same_work,
     work_name,
 )
@@ -59,15 +64,10 @@ class Slot:
     def __init__(
         self,
         address: SlotAddress,
-        options: SlotOptions,
         judge: DeathJudge,
-        last_incarnation: Callable[[SlotAssignment], int],
-        nearer: Callable[[SlotAssignment], bool] = lambda work: False,
-        unended: Callable[[SlotAssignment], int] = lambda work: 0,
-        opening: Callable[[SlotAssignment], str] = lambda work: "",
+        look: Callable[[SlotAssignment], WorkerRow],
     ) -> None:
-        """`nearer`: whether the death of the slot's worker brings a dead letter nearer. `opening`: the task in whose
-        `open` or `prepare` the worker is."""
+        """`look` reads the board's row of the slot's worker."""
         self.address = address
         self.state = SlotState.EMPTY
         self.work: SlotAssignment | None = None
@@ -76,12 +76,8 @@ class Slot:
         """The work that Nimbus wants here."""
         self.life = WorkerLife(incarnation=0, status="")
         self.history: deque[str] = deque(maxlen=HISTORY_LIMIT)
-        self._options = options
         self._judge = judge
-        self._last_incarnation = last_incarnation
-        self._nearer = nearer
-        self._unended = unended
-        self._opening = opening
+        self._look = look
         self._own: tuple[str, int, int] | None = None
         """Topology, slot index and incarnation of the last worker that this supervisor forked or adopted."""
         self._deadline: float | None = None
@@ -103,7 +99,7 @@ class Slot:
             return self._begin(now)
         if same_work(self.work, work):
             return self._follow_record(now)
-        return self._leave(self._options.stop_grace_secs, now)
+        return self._leave(STOP_GRACE_SECS, now)
 
     def stop(self, grace_secs: float, now: float) -> list[Instruction]:
         """Empty the slot; its worker has `grace_secs`, even if it was being stopped already."""
@@ -128,11 +124,11 @@ class Slot:
         self._expect(self.state is SlotState.STARTING and self.life.pid == 0, f"forked {pid}", now)
         self.life.pid = pid
         self.life.forked_at = now
-        limit = self._options.start_timeout_secs
-        self.life.overdue = f"not ready within {limit:g} s"
-        out: list[Instruction] = [self._board(STARTING), self._report("started", now), self._arm(now + limit)]
+        self.life.overdue = f"not ready within {START_TIMEOUT_SECS:g} s"
+        started = self._report("started", now)
+        out: list[Instruction] = [self._board(STARTING), started, self._arm(now + START_TIMEOUT_SECS)]
         if not same_work(self.work, self.target):
-            return out + self._leave(self._options.stop_grace_secs, now)
+            return out + self._leave(STOP_GRACE_SECS, now)
         return out + self.ready(now) if self.life.ready_early else out
 
     def fork_failed(self, reason: str, now: float) -> list[Instruction]:
@@ -173,9 +169,8 @@ class Slot:
         if self.state is SlotState.EXITED:
             return self._conclude(now) if self.life.is_explained() else []
         if self.state is SlotState.RUNNING or (self.state is SlotState.STARTING and self.life.pid):
-            limit = self._options.stop_grace_secs
-            self.life.overdue = f"still there {limit:g} s after it failed"
-            return [self._arm(now + limit)]
+            self.life.overdue = f"still there {STOP_GRACE_SECS:g} s after it failed"
+            return [self._arm(now + STOP_GRACE_SECS)]
         return []
 
     def stuck(self, secs: float, now: float, code: str = "", is_stopped: bool = False) -> list[Instruction]:
@@ -187,18 +182,18 @@ class Slot:
         self.life.is_stopped = is_stopped
         where = ", stopped by a signal" if is_stopped else f" in {code}" if code else ""
         self.life.overdue = f"no progress for {secs:g} s{where}"
-        return [do.DumpStacks(self.life.pid), self._arm(now + self._options.stack_wait_secs)]
+        return [do.DumpStacks(self.life.pid), self._arm(now + STACK_WAIT_SECS)]
 
     def lost(self, now: float) -> list[Instruction]:
         """The worker's process has ended; its status is not known yet."""
         self._expect(self.life.pid != 0 and self.state in ALIVE, "lost", now)
         self.life.stopping = self.state is SlotState.STOPPING
         # Ask before writing the death to the board: the suspect's own worker then removes the mark of the trial.
-        self.life.excused = self._nearer(self._present_work())
+        self.life.excused = self._look(self._present_work()).nearer
         self.state = SlotState.EXITED
         # Kill the worker's process group, so that no child of it meets the replacement.
         sweep = do.Signal(self.life.pid, signal.SIGKILL)
-        wait_secs = 0.0 if self.life.is_adopted else self._options.status_wait_secs
+        wait_secs = 0.0 if self.life.is_adopted else STATUS_WAIT_SECS
         return [*([self._board(STOPPED)] if self.life.stopping else []), sweep, self._arm(now + wait_secs)]
 
     def exited(self, status: int, now: float, remains: WorkerRemains = NOTHING_LEFT) -> list[Instruction]:
@@ -210,7 +205,7 @@ class Slot:
         self.life.remains = remains
         if self.life.is_explained():
             return self._write_death() + self._conclude(now)
-        return [*self._write_death(), self._arm(now + self._options.last_words_wait_secs)]
+        return [*self._write_death(), self._arm(now + LAST_WORDS_WAIT_SECS)]
 
     # ---- time ----
 
@@ -226,9 +221,9 @@ class Slot:
             unseen = self.life.exit_status is None
             return (self._write_death() if unseen else []) + self._conclude(now)
         if self.life.pid == 0:
-            limit = self._options.fork_timeout_secs
-            return [do.ReplaceForkingParent(f"no answer to a fork request within {limit:g} s"), self._arm(now + limit)]
-        opening = self._opening(self._present_work()) if self.state is SlotState.STARTING else ""
+            reason = f"no answer to a fork request within {FORK_TIMEOUT_SECS:g} s"
+            return [do.ReplaceForkingParent(reason), self._arm(now + FORK_TIMEOUT_SECS)]
+        opening = self._look(self._present_work()).opening if self.state is SlotState.STARTING else ""
         self.life.remark = self.life.overdue + (f", {opening} was being opened" if opening else "")
         return [do.Signal(self.life.pid, signal.SIGKILL)]
 
@@ -252,7 +247,7 @@ class Slot:
     def _report_unended(self, work: SlotAssignment, now: float) -> list[Instruction]:
         """Report a death under an earlier supervisor, which may have died with the worker. A receiver that knows of it
         already does not count it again."""
-        incarnation = self._unended(work)
+        incarnation = self._look(work).unended
         if not incarnation or self._own == (work.topology.id, work.slot_index, incarnation):
             return []
         life = WorkerLife(incarnation, "")
@@ -260,23 +255,20 @@ class Slot:
 
     def _stay_failed(self, now: float) -> list[Instruction]:
         """Stay FAILED: this slot gave the work up under an earlier supervisor or assignment, as Nimbus remembers."""
-        work = self.work = self.target
-        if work is None:
-            raise self._illegal("failure without work", now)
-        self.life.incarnation = self._last_incarnation(work) + 1
+        self.work = self.target
+        self.life.incarnation = self._look(self._present_work()).incarnation + 1
         self.state = SlotState.FAILED
         return [self._report("failed", now, "it was given up before")]
 
     def _fork(self, now: float) -> list[Instruction]:
-        work = self.work = self.target
-        if work is None:
-            raise self._illegal("fork without work", now)
-        incarnation = max(self.life.incarnation, self._last_incarnation(work)) + 1
+        self.work = self.target
+        work = self._present_work()
+        incarnation = max(self.life.incarnation, self._look(work).incarnation) + 1
         self.life = WorkerLife(incarnation, work.topology.status)
         self._own = work.topology.id, work.slot_index, incarnation
         self.state = SlotState.STARTING
         boot = self.address.boot(work, incarnation)
-        return [self._board(STARTING), do.Fork(boot), self._arm(now + self._options.fork_timeout_secs)]
+        return [self._board(STARTING), do.Fork(boot), self._arm(now + FORK_TIMEOUT_SECS)]
 
     def _follow_record(self, now: float) -> list[Instruction]:
         """Follow changes of the topology's record that keep the work: an operator's reset, the status."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from squall.engine.errors import SquallError
+from squall.ipc.board import DEAD, READY, STARTING, STOPPED
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.messages import SlotAssignment, SlotChanged, SlotRef, WorkerBoot
 from squall.scheduler.common.process import describe_status
@@ -32,21 +33,42 @@ class IllegalTransition(SquallError):
     """An event that is impossible in the slot's state: a bug in Squall."""
 
 
-@dataclass(frozen=True)
-class SlotOptions:
-    """Time limits of a slot."""
+FORK_TIMEOUT_SECS = 15.0
+START_TIMEOUT_SECS = 30.0
+STOP_GRACE_SECS = 5.0
+STATUS_WAIT_SECS = 2.0
+"""Longest wait for an exit status after the pidfd has told of the end. The forking parent tells it within a
+millisecond, on a busy machine within a hundred, and forks no replacement before: only if it stands still, this is
+the wait. An adopted worker is not waited for."""
+STACK_WAIT_SECS = 1.0
+"""Longest wait for the stacks of a worker that hangs: writing them takes milliseconds, on a busy machine more."""
+LAST_WORDS_WAIT_SECS = 0.3
+"""Longest wait for a WorkerFailed after an exit code other than 0: it was sent before, by another way."""
 
-    fork_timeout_secs: float = 15.0
-    start_timeout_secs: float = 30.0
-    stop_grace_secs: float = 5.0
-    status_wait_secs: float = 2.0
-    """Longest wait for an exit status after the pidfd has told of the end. The forking parent tells it within a
-    millisecond, on a busy machine within a hundred, and forks no replacement before: only if it stands still, this is
-    the wait. An adopted worker is not waited for."""
-    stack_wait_secs: float = 1.0
-    """Longest wait for the stacks of a worker that hangs: writing them takes milliseconds, on a busy machine more."""
-    last_words_wait_secs: float = 0.3
-    """Longest wait for a WorkerFailed after an exit code other than 0: it was sent before, by another way."""
+
+class WorkerRow(NamedTuple):
+    """The status board's row of a slot's worker."""
+
+    incarnation: int = 0
+    """The latest that any supervisor has started; 0 if none."""
+    state: int = STOPPED
+    nearer: bool = False
+    """Whether its death brings a dead letter nearer."""
+    opening: str = ""
+    """Component and task whose `open` or `prepare` it is in; "" if in none."""
+    at_hand: str = ""
+    """Component and task whose code its loop is in; "" if in none."""
+    heartbeat_ns: int = 0
+    """When it last published anything, in nanoseconds of the monotonic clock."""
+    rss_bytes: int = 0
+    """Memory that it occupied when it last looked."""
+    working_secs: float = 0.0
+    """When it first worked, in seconds of the monotonic clock; 0.0 if never."""
+
+    @property
+    def unended(self) -> int:
+        """The incarnation if, by the board, it did not end in order; else 0."""
+        return self.incarnation if self.state in (STARTING, READY, DEAD) else 0
 
 
 class WorkerRemains(NamedTuple):

@@ -18,7 +18,7 @@ Thread: the worker's loop.
 from __future__ import annotations
 
 from squall.engine.errors import ClusterError
-from squall.ipc.board import DEAD, STOPPED, Board
+from squall.ipc.board import DEAD, SLOT_IDENTITY, STOPPED, Board
 
 
 class LeaseEnded(ClusterError):
@@ -44,7 +44,7 @@ class Lease:
         board = self._board
         if not board.is_there:
             raise LeaseEnded(f"the topology, or this version of it, is no more (its board {board.path} is gone)")
-        identity = board.identity(self._slot_index)
+        identity = board.column(SLOT_IDENTITY)[self._slot_index]
         incarnation, state = identity >> 8, identity & 0xFF
         if incarnation > self._incarnation:
             raise LeaseEnded(f"incarnation {incarnation} has taken the place of incarnation {self._incarnation}")

@@ -27,7 +27,7 @@ from typing import Any
 import zmq
 
 from squall.engine.api.config import Config
-from squall.engine.api.plan import ExecutorPlan, Plan
+from squall.engine.api.plan import Plan
 from squall.engine.api.topology import Topology
 from squall.engine.api.user_metrics import UserMetrics
 from squall.engine.clock import wall_ns
@@ -41,7 +41,7 @@ from squall.engine.report.repeats import Repeats, is_told
 from squall.engine.tracking.peers import Peers
 from squall.ipc.ack_rings import AckRings
 from squall.ipc.board import Board
-from squall.ipc.control import ConnectionWatch, ControlClient
+from squall.ipc.control import ConnectionWatch, Context, ControlClient
 from squall.ipc.data_plane import DataPlane, PlaneAddress, PlaneLimits
 from squall.ipc.frame import opening_of
 from squall.ipc.line_file import append_line
@@ -51,13 +51,12 @@ from squall.scheduler.common import blob, process, user_logging
 from squall.scheduler.common.messages import Assignment, SetStatus, WorkerBoot, WorkerFailed, WorkerReady
 from squall.scheduler.records.failure_file import times_lately, write_last_words, write_stopped
 from squall.scheduler.worker.lease import Lease
-from squall.scheduler.worker.metrics_consumer import MetricsConsumers
 from squall.scheduler.worker.own_faults import WorkerFaults
 from squall.scheduler.worker.own_watches import WorkerWatches
 from squall.scheduler.worker.spout_files import WorkerFiles
-from squall.scheduler.worker.stream_counts import StreamCounts
 from squall.scheduler.worker.task_watch import ExecutorWatch, Opening
-from squall.scheduler.worker.worker_board import BoardTrialPermit, WorkerBoard, explanation_of, socket_path
+from squall.scheduler.worker.worker_board import BoardTrialPermit, WorkerBoard, explanation_of
+from squall.scheduler.worker.worker_metrics import MetricsConsumers, StreamCounts
 
 EXIT_OK, EXIT_CRASHED = 0, 1
 
@@ -72,10 +71,7 @@ tuple path 4 %."""
 
 def plan_of(assignment: Assignment) -> Plan:
     """Turn an assignment into the engine's plan."""
-    executors = [
-        [ExecutorPlan(e.component, e.first_task, e.last_task) for e in worker] for worker in assignment.executors
-    ]
-    return Plan(executors, [str(slot) for slot in assignment.workers])
+    return Plan(assignment.executors, [str(slot) for slot in assignment.workers])
 
 
 class Worker:
@@ -88,23 +84,22 @@ class Worker:
         self._config = Config(**boot.topology.conf)
         self._plan = plan_of(boot.assignment)
         self._peers = Peers(self._plan.n_workers, boot.slot_index)
-        self._board = Board.attach(str(self._run_dir.board(boot.topology.id, boot.assignment.version)))
+        self._board = Board.attach(self._run_dir.board(boot.topology.id, boot.assignment.version))
         self._broken = WorkerFaults(self._run_dir, boot, self._board, _log)
         self._lease = Lease(self._board, boot.slot_index, boot.incarnation)
         self._opening = Opening(
             partial(self._board.set_opening, boot.slot_index, boot.incarnation), time.monotonic_ns
         )
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._context: Context = zmq.Context()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        rings = AckRings(self._board.rings, self._board.n_slots, boot.slot_index, boot.incarnation)
         self._plane = DataPlane(
             self._context,
             PlaneAddress(
                 opening_of(boot.topology.id, boot.assignment.version), boot.slot_index, boot.incarnation,
-                socket_path(self._run_dir, boot, boot.node, boot.port, boot.incarnation),
+                boot.socket,
             ),
             PlaneLimits(self._config.link_window_bytes, self._config.arena_bytes, self._config.max_frame_bytes),
-            rings=rings,
+            AckRings(self._board.rings, self._board.n_slots, boot.slot_index, boot.incarnation),
         )
         self._control = ControlClient(
             self._run_dir.node_socket(boot.node), self._run_dir.key(), boot.sender, self._context,

@@ -53,7 +53,7 @@ class WorkerFaults:
         self._me = f"{boot.node}:{boot.port}"
         self._peers = [str(slot) for slot in boot.assignment.workers]
         executors = boot.assignment.executors[boot.slot_index]
-        self._tasks = {task for each in executors for task in range(each.first_task, each.last_task + 1)}
+        self._tasks = {task for each in executors for task in each.tasks}
         self._words = board.words
         self._plane: DataPlane
         self._core: WorkerCore

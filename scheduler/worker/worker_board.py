@@ -122,7 +122,8 @@ class WorkerBoard:
         self._reconnects += worker in self._met
         self._met.add(worker)
         slot = self._boot.assignment.workers[worker]
-        return socket_path(self._run_dir, self._boot, slot.node, slot.port, incarnation)
+        boot = self._boot
+        return self._run_dir.worker_socket(boot.topology.id, boot.assignment.version, slot.node, slot.port, incarnation)
 
     def end_of(self, worker: int, incarnation: int) -> tuple[str, dict[int, Failure]]:
         """What is known about the end of a dead worker, and the failures that it wrote as its last words."""
@@ -240,11 +241,6 @@ def explanation_of(board: Board, worker: int, incarnation: int) -> str:
     return "" if board.accused(worker, incarnation) else FROM_OUTSIDE
 
 
-def socket_path(run_dir: RunDir, boot: WorkerBoot, node: str, port: int, incarnation: int) -> Path:
-    """The socket at which an incarnation of a worker of this assignment listens."""
-    return run_dir.worker_socket(boot.topology.id, boot.assignment.version, node, port, incarnation)
-
-
 def link_word(sender_incarnation: int, receiver_incarnation: int, position: int) -> int:
     """A position on a link, marked with the incarnations at its ends: if both ends' words are equal, it is empty."""
     return (sender_incarnation & 0xFFFF) << 48 | (receiver_incarnation & 0xFFFF) << 32 | position & 0xFFFF_FFFF
@@ -275,9 +271,8 @@ class BoardTrialPermit(TrialPermit):
 
     def _others(self) -> list[tuple[int, int]]:
         """(time of request, slot) of every other worker that asks."""
-        words, board = self._board.words, self._board
-        every = ((words[board.slot_at(slot) + SLOT_TRIAL], slot) for slot in range(board.n_slots) if slot != self._me)
-        return [request for request in every if request[0]]
+        asked = enumerate(self._board.column(SLOT_TRIAL))
+        return [(request, slot) for slot, request in asked if request and slot != self._me]
 
     def begin(self, task: int) -> bool:
         self._asking.add(task)
@@ -303,7 +298,7 @@ class BoardTrialPermit(TrialPermit):
     def turned_since(self, at_ns: int) -> bool:
         board = self._board
         return all(
-            board.slot(slot).state == READY and board.words[board.slot_at(slot) + SLOT_HEARTBEAT_NS] > at_ns
+            board.slot(slot).state == READY and board.column(SLOT_HEARTBEAT_NS)[slot] > at_ns
             for slot in range(board.n_slots)
             if slot != self._me
         )

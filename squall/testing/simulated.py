@@ -21,7 +21,7 @@ from typing import Any
 
 from squall.engine.api.config import Config
 from squall.engine.api.failure import Failure
-from squall.engine.api.plan import ExecutorPlan, Plan
+from squall.engine.api.plan import Plan
 from squall.engine.api.topology import ComponentSpec, Topology, check_topology
 from squall.engine.clock import NS_PER_SEC, ManualClock
 from squall.engine.core.closing import close_tasks
@@ -299,7 +299,4 @@ def placed_plan(topology: Topology, config: Config) -> Plan:
     placed = place(components, config.workers, slots)
     assert placed is not None, "a topology has at least one component, and workers are at least one"
     workers, executors = placed
-    return Plan(
-        [[ExecutorPlan(e.component, e.first_task, e.last_task) for e in worker] for worker in executors],
-        [str(slot) for slot in workers],
-    )
+    return Plan(executors, [str(slot) for slot in workers])

@@ -37,6 +37,8 @@ def test_a_damaged_store_stops_nothing(cluster: Standing) -> None:
         (cluster.path / name).unlink(missing_ok=True)
     Store(cluster.run_dir.nimbus_db).close()  # an operator's copy, from before the topology
     with running("nimbus", SQUALL_DIR=str(cluster.path)):
+        # On a busy machine its start takes longer than commands wait for a Nimbus that is away.
+        wait_for("Nimbus", cluster.run_dir.lock_holder)
         # A Nimbus that knows nothing: the worker stays until an operator says otherwise.
         wait_for("the node", lambda: cluster.json("status")["nodes"])
         listed = cluster.run("list")

@@ -16,7 +16,7 @@ import zmq
 from squall.engine.errors import ProtocolError
 from squall.engine.flow.parcel import Parcel
 from squall.ipc import codec
-from squall.ipc.ack_rings import AckRings
+from squall.ipc.ack_rings import AckRings, rings_words
 from squall.ipc.arena import MEMFD_NAME
 from squall.ipc.data_plane import DataPlane, PlaneAddress, PlaneLimits
 from squall.ipc.frame import DATA, Header, opening_of, seal
@@ -60,7 +60,8 @@ class Endpoint:
         self.shim = shim
         self.plane = WatchedPlane(
             self.context, PlaneAddress(OPENING, worker, incarnation, self.path),
-            PlaneLimits(window_bytes, arena_bytes, max_frame_bytes), shim, rings,
+            PlaneLimits(window_bytes, arena_bytes, max_frame_bytes),
+            rings or AckRings(memoryview(bytearray(8 * rings_words(3))).cast("Q"), 3, worker, incarnation), shim,
         )
         self.parcels: list[Parcel] = []
         self.at_work: list[Callable[[], None]] = []

@@ -14,7 +14,7 @@ import pytest
 
 from squall.engine.errors import ClusterError
 from squall.ipc.arena import MEMFD_NAME, Arena
-from squall.ipc.arena_reader import ArenaReader
+from squall.ipc.payloads import ArenaReader
 
 PAYLOAD_BYTES = 1 << 20
 

@@ -57,7 +57,7 @@ def peak_bytes(pid: int) -> int:
 def words(job: Job, word: int) -> list[int]:
     view = job.view()
     assert view is not None
-    return [view.board.words[view.board.slot_at(slot) + word] for slot in range(view.board.n_slots)]
+    return [view.board.column(word)[slot] for slot in range(view.board.n_slots)]
 
 
 def pids(job: Job) -> list[int]:

@@ -12,18 +12,12 @@ from typing import Any
 import psutil
 import pytest
 
-from squall.engine.errors import ClusterError, UsageError
+from squall.engine.errors import UsageError
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.role import RoleKind, processes_of
-from squall.scheduler.nimbus.store import Store, StoreError, open_store
-from squall.scheduler.nimbus.zookeeper_store import (
-    DEATHS_KEPT,
-    ZooKeeperStore,
-    client_of,
-    close,
-    place_of,
-    put_in_zookeeper,
-)
+from squall.scheduler.nimbus.books import Books, StoreError
+from squall.scheduler.nimbus.store import open_store
+from squall.scheduler.nimbus.zookeeper import ZooKeeperStore, client_of, close, place_of, put_in_zookeeper
 from tests.process.cli import ROOT, start
 from tests.process.standing_tools import ENDLESS, Standing, directory
 from tests.process.waiting import wait_for
@@ -50,7 +44,7 @@ def run_dir(server: ZooKeeperServer, tmp_path: Path) -> RunDir:
 
 
 @pytest.fixture
-def store(run_dir: RunDir) -> Iterator[Store | ZooKeeperStore]:
+def store(run_dir: RunDir) -> Iterator[Books]:
     with open_store(run_dir) as opened:
         yield opened
 
@@ -58,11 +52,12 @@ def store(run_dir: RunDir) -> Iterator[Store | ZooKeeperStore]:
 # What the embedded store promises is asked of this one, too: by the fixture above.
 test_delete_forgets_everything_but_the_number = test_store.test_delete_forgets_everything_but_the_number
 test_a_death_is_counted_once_and_updated = test_store.test_a_death_is_counted_once_and_updated
+test_a_transaction_is_all_or_nothing = test_store.test_a_transaction_is_all_or_nothing
 
 
 def test_all_of_it_is_there_when_it_is_opened_again(run_dir: RunDir) -> None:
     one, two = test_store.record("one"), test_store.record("two", 2)
-    deaths = [test_store.death(number) for number in range(DEATHS_KEPT + 5)]
+    deaths = [test_store.death(number) for number in range(ZooKeeperStore.deaths_kept + 5)]
     with open_store(run_dir) as store, store.transaction():
         store.put_topology(two)
         store.put_topology(one)
@@ -75,22 +70,9 @@ def test_all_of_it_is_there_when_it_is_opened_again(run_dir: RunDir) -> None:
         store.delete_topology(three.id)
     with open_store(run_dir) as store:
         assert store.topologies() == [
-            (two, None, deaths[-DEATHS_KEPT:], len(deaths)), (one, test_store.assignment(one), [], 0),
+            (two, None, deaths[-ZooKeeperStore.deaths_kept:], len(deaths)), (one, test_store.assignment(one), [], 0),
         ]
         assert (store.deleted(), store.next_number()) == ({three.id}, 4)
-
-
-def test_an_error_in_a_transaction_takes_all_of_it_back(store: Store | ZooKeeperStore) -> None:
-    def change() -> None:
-        with store.transaction():
-            store.put_topology(test_store.record("one"))
-            raise ClusterError("no")
-
-    with pytest.raises(ClusterError, match="no"):
-        change()
-    assert store.topologies() == []
-    store.put_topology(test_store.record("two"))
-    assert store.next_number() == 2
 
 
 def test_who_opened_it_last_writes_alone(run_dir: RunDir) -> None:

@@ -194,8 +194,8 @@ class ClusterLife:
             "ACTIVE": lambda decisions: decisions.submit(submit, now, 0.0, token),
             "KILLED": lambda decisions: decisions.kill(KillTopology(name, wait_secs), now),
             "rebalance": lambda decisions: decisions.rebalance(RebalanceTopology(name, workers, {}, wait_secs), now),
-            "activate": lambda decisions: decisions.activate(name),
-            "INACTIVE": lambda decisions: decisions.deactivate(name),
+            "activate": lambda decisions: decisions.set_status(name, "ACTIVE"),
+            "INACTIVE": lambda decisions: decisions.set_status(name, "INACTIVE"),
             "reset": lambda decisions: decisions.reset(name, now),
         }
         what = what or rng.choice(("ACTIVE", *requests))

@@ -231,8 +231,9 @@ class Worker:
         self.context = Context(cluster.wire)
         self.plane = cluster.new_plane(
             self.context,  # type: ignore[arg-type]
-            PlaneAddress(OPENING, me, incarnation, cluster.path(me, incarnation)), PlaneLimits(4096, 0), self.shim,
-            cluster.rings_of(me, incarnation), PlaneParts(sender=cluster.parts.sender, receiver=cluster.parts.receiver),
+            PlaneAddress(OPENING, me, incarnation, cluster.path(me, incarnation)), PlaneLimits(4096, 0),
+            cluster.rings_of(me, incarnation), self.shim,
+            PlaneParts(sender=cluster.parts.sender, receiver=cluster.parts.receiver),
         )
         self.plane.cluster = cluster
         around = Surroundings(
@@ -346,8 +347,10 @@ class Cluster:
     def path(self, worker: int, incarnation: int) -> str:
         return f"/nowhere/{worker}.{incarnation}"
 
-    def rings_of(self, worker: int, incarnation: int) -> AckRings | None:
-        return self.parts.rings(self.rings[:], self.plan.n_workers, worker, incarnation) if self.uses_rings else None
+    def rings_of(self, worker: int, incarnation: int) -> AckRings:
+        """Those of a cluster without rings are seen by nobody, so all others seem asleep."""
+        words = self.rings[:] if self.uses_rings else memoryview(bytearray(self.rings.nbytes)).cast("Q")
+        return self.parts.rings(words, self.plan.n_workers, worker, incarnation)
 
     def new_root(self, root: int) -> int:
         """A root is drawn, which must be new to the whole cluster."""

@@ -154,7 +154,7 @@ class JoinedLife(ClusterLife):
         """Somebody wants to see the results of what was deactivated."""
         for record in self.nimbus.nimbus.cluster().topologies:
             if record.status == "INACTIVE":
-                self.nimbus.do(lambda name=record.name: self.nimbus.nimbus.activate(name)[1])  # type: ignore[misc]
+                self.nimbus.do(lambda name=record.name: self.nimbus.nimbus.set_status(name, "ACTIVE")[1])  # type: ignore[misc]
 
     @property
     def _rests(self) -> bool:

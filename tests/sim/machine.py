@@ -119,7 +119,7 @@ class Machine:
         if found is not None and found.is_there:
             return found
         try:
-            self._boards[path] = Board.attach(str(path))
+            self._boards[path] = Board.attach(path)
         except BoardMissing:
             return None
         if found is not None:

@@ -15,6 +15,7 @@ import contextlib
 import signal
 import sqlite3
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from squall.engine.errors import ClusterError
@@ -28,6 +29,7 @@ from squall.scheduler.common.messages import (
     SupervisorHeartbeat,
     TopologyRecord,
 )
+from squall.scheduler.nimbus.books import StoreError
 from squall.scheduler.nimbus.decisions import Nimbus
 from squall.scheduler.nimbus.instruction import (
     EndWorker,
@@ -36,8 +38,8 @@ from squall.scheduler.nimbus.instruction import (
     SendAssignNode,
     StoreChange,
 )
-from squall.scheduler.nimbus.nimbus_files import NimbusFiles, mend_boards, tidy_boards
-from squall.scheduler.nimbus.store import STORE_FILES, Store, StoreError, store_all
+from squall.scheduler.nimbus.nimbus_files import NimbusFiles
+from squall.scheduler.nimbus.store import STORE_FILES, store_all
 from squall.scheduler.nimbus.topology_life import TopologyLife
 from tests.sim.invariants import STORE_DIFFERS, InvariantBrokenError
 from tests.sim.machine import Actor, Machine, Process
@@ -61,7 +63,7 @@ Content = dict[str, tuple[TopologyRecord, Assignment | None]]
 class SimulatedStore(LimitedStore):
     """Waits for no lock, writes to the database in the middle of a transaction, and passes a step at each change."""
 
-    def __init__(self, path: str, step: Step) -> None:
+    def __init__(self, path: Path, step: Step) -> None:
         self._step: Step = lambda name: None
         super().__init__(path)
         self._step = step
@@ -73,6 +75,10 @@ class SimulatedStore(LimitedStore):
         super()._open()
         # A page at a time: so changed pages reach the file before the commit, and a death leaves half of them.
         self._run("PRAGMA cache_size = 1")
+
+    def read_again(self) -> None:
+        """Take what is on disk for what is known."""
+        self._rows = self._read()
 
     def _run(self, sql: str, *values: object) -> sqlite3.Cursor:
         found = super()._run(sql, *values)
@@ -100,7 +106,7 @@ class NimbusDaemon(Actor):
         self.fault = ""
         """What is wrong with the store now: LOCKED, FULL or nothing."""
         self._files = NimbusFiles(machine.run_dir)
-        self._store: LimitedStore | None = None
+        self._store: SimulatedStore | None = None
         self._lock: sqlite3.Connection | None = None
         self._dies_in: int | None = None
         self._left: dict[str, bytes] | None = None
@@ -120,8 +126,7 @@ class NimbusDaemon(Actor):
         except StoreError as error:
             self._ends_by(error)
             return
-        unknown = tidy_boards(machine.run_dir, lives, deleted)
-        mend_boards(machine.run_dir, lives)
+        unknown = self._files.tidy(lives, deleted)
         self.nimbus = self._decisions(
             self._make_board, self._files.set_state_aside, lives, number, machine.now, deleted, unknown
         )
@@ -129,7 +134,7 @@ class NimbusDaemon(Actor):
 
     def _read_store(self) -> tuple[list[TopologyLife], int, set[str]]:
         """What is stored: topologies, the next one's number, and ids of those that were deleted."""
-        store = self._store = self.machine.parts.store(str(self.machine.run_dir.nimbus_db), self._step)
+        store = self._store = self.machine.parts.store(self.machine.run_dir.nimbus_db, self._step)
         if self._before is not None and (found := _content(store)) != self._before:
             raise InvariantBrokenError(STORE_DIFFERS, f"of an undone transaction: {found}, before: {self._before}")
         self._before = None
@@ -327,5 +332,6 @@ class NimbusDaemon(Actor):
                 path.write_bytes(left[file])
 
 
-def _content(store: Store) -> Content:
+def _content(store: SimulatedStore) -> Content:
+    store.read_again()
     return {row.record.id: (row.record, row.assignment) for row in store.topologies()}

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from squall.ipc.board import DEAD, READY, STARTING, Board, SlotCell
+from squall.ipc.board import READY, STARTING, Board, SlotCell
 from squall.ipc.envelope import NO_NONCE, Nonce
 from squall.scheduler.common.messages import (
     AssignNode,
@@ -23,12 +23,13 @@ from squall.scheduler.common.messages import (
     WorkerBoot,
     WorkerReady,
 )
+from squall.scheduler.common.restart_policy import RestartPolicyOptions
 from squall.scheduler.supervisor import instruction as order
-from squall.scheduler.supervisor.death_judge import DeathJudge, DeathLimits
+from squall.scheduler.supervisor.death_judge import DeathJudge
 from squall.scheduler.supervisor.decisions import Order, Supervisor
 from squall.scheduler.supervisor.nimbus_link import Departure
 from squall.scheduler.supervisor.slot import Slot
-from squall.scheduler.supervisor.worker_life import SlotAddress, SlotOptions
+from squall.scheduler.supervisor.worker_life import STOP_GRACE_SECS, SlotAddress, WorkerRow
 from tests.sim.invariants import GIVEN_WHILE_LEAVING, InvariantBrokenError
 from tests.sim.machine import Actor, Machine, Process
 from tests.sim.nimbus_daemon import LOOK_SECS, NimbusDaemon
@@ -74,12 +75,9 @@ class SupervisorDaemon(Actor):
         self._timers: dict[int, float] = {}
         self._boards: dict[tuple[str, int], Board] = {}
         """Those that it has mapped, whether or not their files are still there."""
-        judge = DeathJudge(DeathLimits(), machine.rng)
+        judge = DeathJudge(RestartPolicyOptions(), machine.rng)
         slots = [
-            Slot(
-                SlotAddress("/nowhere", self.node, port), SlotOptions(), judge,
-                lambda work: self._row(work).incarnation, lambda work: False, self._unended,
-            )
+            Slot(SlotAddress("/nowhere", self.node, port), judge, lambda work: WorkerRow(*self._row(work)[:2]))
             for port in self.ports
         ]
         self.decisions = Supervisor(slots)
@@ -121,7 +119,7 @@ class SupervisorDaemon(Actor):
         if self.stopped_until <= machine.now:
             if not self._is_ending and self._departure.is_over(machine.now, self.decisions.is_idle):
                 self._is_ending = True
-                self.carry_out(self.decisions.shut_down(SlotOptions().stop_grace_secs, machine.now))
+                self.carry_out(self.decisions.shut_down(STOP_GRACE_SECS, machine.now))
             if self.up and self._is_ending and self.decisions.is_empty:
                 machine.note(f"{self.node} has left")
                 self.kill()
@@ -219,10 +217,6 @@ class SupervisorDaemon(Actor):
     def _row(self, work: SlotAssignment) -> SlotCell:
         return self._boards[work.topology.id, work.assignment.version].slot(work.slot_index)
 
-    def _unended(self, work: SlotAssignment) -> int:
-        row = self._row(work)
-        return row.incarnation if row.state in (STARTING, READY, DEAD) else 0
-
     # ---- workers ----
 
     def _adopt(self, port: int) -> None:
@@ -261,7 +255,7 @@ class SupervisorDaemon(Actor):
     def _ready(self, message: WorkerReady, boot: WorkerBoot) -> None:
         known = self._boots.get(message.port)
         if known is not None and known.sender == boot.sender:
-            self._hear(self.decisions.ready, message)
+            self._hear(self.decisions.heard, message)
         elif message.pid in self.machine.processes:
             # As `Dispatcher.knows`.
             self.machine.processes[message.pid].stop()

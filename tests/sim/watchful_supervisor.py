@@ -38,4 +38,4 @@ class WatchfulSupervisor(SupervisorDaemon):
 
     def _heartbeat_ns(self, work: SlotAssignment) -> int:
         board = self._boards[work.topology.id, work.assignment.version]
-        return board.words[board.slot_at(work.slot_index) + SLOT_HEARTBEAT_NS]
+        return board.column(SLOT_HEARTBEAT_NS)[work.slot_index]

@@ -23,7 +23,7 @@ from squall.ipc.data_plane import DataPlane, PlaneAddress, PlaneLimits, PlanePar
 from squall.ipc.frame import opening_of
 from squall.scheduler.common.messages import WorkerBoot
 from squall.scheduler.worker.loop import plan_of
-from squall.scheduler.worker.worker_board import BoardTrialPermit, WorkerBoard, socket_path
+from squall.scheduler.worker.worker_board import BoardTrialPermit, WorkerBoard
 from tests.sim.book import Book, topology_of
 from tests.sim.invariants import unwrapped
 from tests.sim.machine import Process
@@ -94,13 +94,15 @@ class Inside:
         plan = plan_of(boot.assignment)
         self.board = machine.board(boot.topology.id, boot.assignment.version)
         self.context = Context(machine.wire)
-        path = socket_path(machine.run_dir, boot, boot.node, boot.port, incarnation)
+        path = machine.run_dir.worker_socket(
+            boot.topology.id, boot.assignment.version, boot.node, boot.port, incarnation
+        )
         self.address = f"ipc://{path}"
         self.plane = MortalPlane(
             self.context,  # type: ignore[arg-type]
             PlaneAddress(opening_of(boot.topology.id, boot.assignment.version), me, incarnation, path),
-            PlaneLimits(config.link_window_bytes, 0), None,
-            parts.rings(self.board.rings, self.board.n_slots, me, incarnation),
+            PlaneLimits(config.link_window_bytes, 0),
+            parts.rings(self.board.rings, self.board.n_slots, me, incarnation), None,
             PlaneParts(sender=parts.sender, receiver=parts.receiver),
         )
         self.plane.passes = process.passes

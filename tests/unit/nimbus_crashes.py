@@ -95,7 +95,7 @@ def say(name: str, event: str) -> Work:
 
 
 def mark_started(path: Path) -> None:
-    board = Board.attach(str(path))
+    board = Board.attach(path)
     board.set_slot(0, 1, STARTING, 0)
     board.close()
 
@@ -126,7 +126,7 @@ def lose_board(here: NimbusHere) -> None:
 
 def unknown_board(here: NimbusHere) -> None:
     path = here.run_dir.boards / "other-7-0a0b0c0d"
-    Board.create(str(path), 1, 1).close()
+    Board.create(path, 1, 1).close()
     mark_started(path)
 
 

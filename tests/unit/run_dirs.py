@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from squall.engine.api.plan import ExecutorPlan
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.board import READY, Board
 from squall.ipc.control import Incoming, NotStarted
@@ -21,7 +22,6 @@ from squall.scheduler.common.code_store import CodeStore
 from squall.scheduler.common.messages import (
     Assignment,
     ComponentSummary,
-    ExecutorRef,
     RestartRecord,
     SlotRef,
     TopologyRecord,
@@ -116,11 +116,11 @@ def add_topology(run_dir: RunDir, store: Store, name: str, number: int, pid: int
     """A topology that runs on port 6699 + `number`; `pid`: of its worker, which a supervisor has noted."""
     topology = record(run_dir, name, number)
     port = 6699 + number
-    assignment = Assignment(topology.id, 1, [SlotRef("node-1", port)], [[ExecutorRef("numbers", 1, 1)]])
+    assignment = Assignment(topology.id, 1, [SlotRef("node-1", port)], [[ExecutorPlan("numbers", 1, 1)]])
     store.put_topology(topology)
     store.put_assignment(assignment)
     store.add_restart(topology.id, RestartRecord(f"node-1:{port}", 1, "killed by SIGKILL", "", 1.0, None))
-    board = Board.create(str(run_dir.board(topology.id)), 1, 1)
+    board = Board.create(run_dir.board(topology.id), 1, 1)
     board.set_slot(0, 2, READY, pid or 1)
     board.close()
     if pid:

@@ -21,8 +21,7 @@ import pytest
 
 from squall import ClusterError, ProtocolError
 from squall.ipc.arena import GRAIN_BYTES, MEMFD_NAME, MIN_SIZE_BYTES, Arena, BlockRef, table_bytes
-from squall.ipc.arena_reader import MAX_ARENAS, ArenaReader
-from squall.ipc.payloads import Payloads
+from squall.ipc.payloads import MAX_ARENAS, ArenaReader, Payloads
 
 SIZE_BYTES = 1 << 20
 CAPACITY_BYTES = SIZE_BYTES - table_bytes(SIZE_BYTES)

@@ -31,12 +31,12 @@ from tests.unit.full_disk import no_room
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> str:
-    return str(tmp_path / "board")
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "board"
 
 
 @pytest.fixture
-def board(path: str) -> Iterator[Board]:
+def board(path: Path) -> Iterator[Board]:
     with closing(Board.create(path, n_slots=3, n_tasks=5)) as board:
         yield board
 
@@ -47,7 +47,7 @@ def test_file_is_private_and_as_large_as_the_layout_says(board: Board) -> None:
     words = HEADER_WORDS + 3 * SLOT_WORDS + 2 * 3 * 3 + rings_words(3) + 30 + 5 * (2 + TASK_WORDS)
     assert status.st_size == 8 * words
     assert status.st_blocks * 512 >= status.st_size  # no hole that a full disk could turn into SIGBUS
-    assert os.listdir(os.path.dirname(board.path)) == ["board"]
+    assert os.listdir(board.path.parent) == ["board"]
 
 
 def test_rows_do_not_overlap(board: Board) -> None:
@@ -72,7 +72,7 @@ def test_a_board_continues_from_the_one_before_it(board: Board, tmp_path: Path) 
     at = board.task_at(5)
     board.words[at], board.words[at + len(TASK_COUNTERS)] = 3, 4
     for n_tasks in (5, 4):
-        with closing(Board.create(str(tmp_path / "after"), n_slots=1, n_tasks=n_tasks)) as after:
+        with closing(Board.create(tmp_path / "after", n_slots=1, n_tasks=n_tasks)) as after:
             if n_tasks == 4:
                 with pytest.raises(ClusterError, match=r"after has 4 tasks, .* has 5"):
                     after.continue_from(board)
@@ -96,30 +96,30 @@ def test_board_of_another_version(board: Board) -> None:
 def test_board_of_the_wrong_size(board: Board, length: int) -> None:
     """Mapped all the same, a short board would be a SIGBUS or an IndexError somewhere else, much later."""
     whole = os.path.getsize(board.path)
-    damaged = Path(board.path + ".damaged")
-    damaged.write_bytes((Path(board.path).read_bytes() + bytes(8))[: whole + length])
+    damaged = board.path.with_name("damaged")
+    damaged.write_bytes((board.path.read_bytes() + bytes(8))[: whole + length])
     with pytest.raises(ClusterError, match=f"has {whole + length} bytes; 3 slots and 5 tasks take {whole}"):
-        Board.attach(str(damaged))
+        Board.attach(damaged)
 
 
 # Creating where it cannot be
 
 
-def test_full_disk_is_an_error_and_leaves_nothing(path: str) -> None:
+def test_full_disk_is_an_error_and_leaves_nothing(path: Path) -> None:
     """A limit on file size stands for a disk without room: both refuse the allocation."""
     says = f"cannot create status board {path} of [0-9]+ bytes: File too large"
     with no_room(64 * 1024), pytest.raises(ClusterError, match=says):
         Board.create(path, n_slots=2, n_tasks=1000)
-    assert os.listdir(os.path.dirname(path)) == []
+    assert os.listdir(path.parent) == []
 
 
 def test_a_row_whose_writer_was_killed_half_way_names_no_process(board: Board) -> None:
     """A supervisor that is killed between two words leaves an old identity beside a new pid."""
     board.set_slot(0, 1, READY, 100, 7)
     half = Cell(1, READY, 0, 0)
-    board.words[board.slot_at(0) + SLOT_STARTED] = 2 << 48 | 9
+    board.column(SLOT_STARTED)[0] = 2 << 48 | 9
     assert board.slot(0) == half
-    board.words[board.slot_at(0) + SLOT_PID] = 2 << 48 | 200
+    board.column(SLOT_PID)[0] = 2 << 48 | 200
     assert board.slot(0) == half
     board.set_slot(0, 2, STARTING, 200, 9)
     assert board.slot(0) == Cell(2, STARTING, 200, 9)

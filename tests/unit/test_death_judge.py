@@ -16,10 +16,18 @@ from squall.scheduler.common.messages import (
 from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions, StartAgain
 from squall.scheduler.nimbus import topology_life
 from squall.scheduler.nimbus.topology_life import TopologyLife
-from squall.scheduler.supervisor.death_judge import DeathJudge, DeathLimits, DeathVerdict, Totals
+from squall.scheduler.supervisor.death_judge import (
+    CRASHES_WITHOUT_AN_ACK,
+    CRASHES_WITHOUT_ANY_ACK,
+    HOPELESS_DEATHS,
+    HOPELESS_ERRORS,
+    DeathJudge,
+    DeathVerdict,
+    Totals,
+)
 from tests.unit.test_slot import work
 
-OPTIONS = DeathLimits(RestartPolicyOptions(jitter_ratio=0.0))
+OPTIONS = RestartPolicyOptions(jitter_ratio=0.0)
 
 
 WRONG = "split[3] raised KeyError: 'm' in execute (app.py, line 9, in execute)"
@@ -46,7 +54,7 @@ def hopeless(verdicts: list[DeathVerdict]) -> list[bool]:
     return [verdict.hopeless for verdict in verdicts]
 
 
-@pytest.mark.parametrize(("error", "limit"), [(True, OPTIONS.hopeless_errors), (False, OPTIONS.hopeless_deaths)])
+@pytest.mark.parametrize(("error", "limit"), [(True, HOPELESS_ERRORS), (False, HOPELESS_DEATHS)])
 def test_deaths_without_progress_are_hopeless_errors_of_user_code_sooner(error: bool, limit: int) -> None:
     bench = Judge()
     found = [bench.died(error) for _ in range(limit)]
@@ -87,14 +95,14 @@ def test_an_operator_s_reset_begins_anew_and_new_work_forgets_the_slot_s_deaths_
 
 def test_a_fork_that_is_refused_time_and_again_is_hopeless_and_never_given_up() -> None:
     bench = Judge()
-    found = [bench.judge.fork_refused(6700, work()) for _ in range(OPTIONS.hopeless_deaths)]
+    found = [bench.judge.fork_refused(6700, work()) for _ in range(HOPELESS_DEATHS)]
     assert hopeless(found[-2:]) == [False, True]
     assert all(isinstance(verdict.then, StartAgain) for verdict in found)
 
 
 def test_deaths_that_bring_dead_letters_nearer_are_excused_until_nothing_was_ever_acked_for_so_many() -> None:
     bench, found = Judge(), []
-    limit, errors = OPTIONS.crashes_without_any_ack, OPTIONS.hopeless_errors
+    limit, errors = CRASHES_WITHOUT_ANY_ACK, HOPELESS_ERRORS
     for crashes in range(1, limit + errors + 1):
         bench.totals = Totals(0, crashes // 5, crashes)
         found.append(bench.died(True, nearer=True))
@@ -104,7 +112,7 @@ def test_deaths_that_bring_dead_letters_nearer_are_excused_until_nothing_was_eve
 
 
 def test_a_stream_that_stops_acking_is_hopeless_in_the_end_and_an_ack_brings_hope_back() -> None:
-    bench, limit = Judge(), OPTIONS.crashes_without_an_ack
+    bench, limit = Judge(), CRASHES_WITHOUT_AN_ACK
     for totals, excused in (
         (Totals(5, 0, 2), True), (Totals(5, 0, 1 + limit), True), (Totals(5, 0, 2 + limit), False),
         (Totals(6, 0, 2 + limit), True),

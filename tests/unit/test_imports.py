@@ -53,11 +53,11 @@ WALL_CLOCK_ALLOWED = {
     "engine/clock.py": "where a time that outlives the machine begins",
     "scheduler/worker/own_faults.py": "a fault sets it",
     "squall/cli/steering/clean.py": "how old files are",
-    "scheduler/worker/metrics_consumer.py": "when an interval ended, for users' programs",
+    "scheduler/worker/worker_metrics.py": "when an interval ended, for users' programs",
     "ui/sampler.py": "when a look was made, for charts",
     "ui/otlp.py": "when a value was measured, for its receiver",
     "scheduler/records/dead_letters.py": "when a message was given up, for people",
-    "scheduler/records/daemon_deaths.py": "when a daemon died, for people",
+    "scheduler/common/daemon.py": "when a daemon died, for people",
     "scheduler/client/standing.py": "how long ago a topology was submitted, for people",
     "scheduler/nimbus/service.py": "when a topology was submitted, for its record",
 }

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 from unittest.mock import Mock
 
+import msgspec
 import pytest
 
 from squall.engine.errors import ClusterError, UsageError
@@ -24,7 +25,7 @@ from squall.scheduler.common.messages import (
     Shutdown,
     TopologyRecord,
 )
-from squall.scheduler.faults.in_force import KEPT_SECS, WORKERS, faults_now, read_faults, read_record
+from squall.scheduler.faults.in_force import KEPT_SECS, WORKERS, FaultInForce, faults_now, read_faults, read_record
 from squall.scheduler.faults.sentence import Fault, text_of
 from squall.scheduler.nimbus import injection
 from squall.scheduler.nimbus.store import Store
@@ -43,7 +44,7 @@ def topology(run_dir: RunDir, child: subprocess.Popen[bytes]) -> TopologyRecord:
     """Its one worker is the child."""
     with Store(run_dir.nimbus_db) as store:
         made = add_topology(run_dir, store, "one", 1)
-    board = Board.attach(str(run_dir.board(made.id)))
+    board = Board.attach(run_dir.board(made.id))
     board.set_slot(0, 2, READY, child.pid, process.start_time_ticks(child.pid))
     board.close()
     return made
@@ -64,9 +65,9 @@ def nimbus(run_dir: RunDir, topology: TopologyRecord) -> Iterator[NimbusHere]:
         yield service
 
 
-def inject(nimbus: NimbusHere, kind: str, *targets: str, **other: Any) -> list[dict[str, Any]]:
+def inject(nimbus: NimbusHere, kind: str, *targets: str, **other: Any) -> list[FaultInForce]:
     told = nimbus.call("inject", InjectFault(text_of(Fault(kind, targets, **other))))
-    faults: list[dict[str, Any]] = told.faults
+    faults: list[FaultInForce] = told.faults
     return faults
 
 
@@ -81,7 +82,7 @@ def test_a_kill_is_on_record_with_whom_it_hits(
     assert child.wait(10) == -9
     begin, end = read_record(run_dir)
     [victim] = begin["victims"]
-    assert told["victims"] == [victim]
+    assert msgspec.to_builtins(told.victims) == [victim]
     assert (victim["name"], victim["pid"], victim["incarnation"]) == ("node-1:6700", child.pid, 2)
     assert (begin["event"], end["event"], end["healed"]) == ("begin", "end", False)
     assert read_faults(run_dir) == [], "what is over at once is not in force"
@@ -91,21 +92,21 @@ def test_a_kill_is_on_record_with_whom_it_hits(
 
 def test_a_stop_is_the_supervisors(nimbus: NimbusHere, run_dir: RunDir, child: subprocess.Popen[bytes]) -> None:
     [told] = inject(nimbus, "stop", "node-1:6700")
-    assert told["carrier"] == "node-1"
-    assert told["ends_secs"] - told["began_secs"] == pytest.approx(3.0), "the catalogue's default"
+    assert told.carrier == "node-1"
+    assert told.ends_secs - told.began_secs == pytest.approx(3.0), "the catalogue's default"
     assert ("supervisor:node-1", FaultsChanged()) in nimbus.sent
-    assert [fault.id for fault in faults_now(run_dir, time.monotonic())] == [told["id"]]
+    assert [fault.id for fault in faults_now(run_dir, time.monotonic())] == [told.id]
     assert not process.is_stopped(child.pid), "nobody has read the file"
 
 
 def test_workers_are_told_by_a_word(nimbus: NimbusHere, run_dir: RunDir, topology: TopologyRecord) -> None:
-    board = Board.attach(str(run_dir.board(topology.id)))
+    board = Board.attach(run_dir.board(topology.id))
     told = [board.words[HEADER_FAULTS]]
     [slow] = inject(nimbus, "slow", "numbers", params={"ms": "3"}, for_secs=4.0)
     told.append(board.words[HEADER_FAULTS])
-    assert (slow["carrier"], slow["topology_id"], slow["tasks"]) == (WORKERS, topology.id, [1])
+    assert (slow.carrier, slow.topology_id, slow.tasks) == (WORKERS, topology.id, [1])
     [links] = inject(nimbus, "drop", probability=0.1)
-    assert links["id"] == slow["id"] + 1
+    assert links.id == slow.id + 1
     told.append(board.words[HEADER_FAULTS])
     nimbus.call("heal", HealFaults())
     assert [*told, board.words[HEADER_FAULTS]] == [told[0] + number for number in range(4)]
@@ -116,7 +117,7 @@ def test_to_heal_is_to_end_now(nimbus: NimbusHere, run_dir: RunDir) -> None:
     inject(nimbus, "slow", "numbers")
     inject(nimbus, "stop", "node-1:6700")
     for asked, healed, left in ((["node-1:6700"], ["stop"], ["slow"]), ([], ["slow"], []), ([], [], [])):
-        assert [fault["kind"] for fault in nimbus.call("heal", HealFaults(asked)).faults] == healed
+        assert [fault.kind for fault in nimbus.call("heal", HealFaults(asked)).faults] == healed
         assert [fault.kind for fault in faults_now(run_dir, time.monotonic())] == left
     assert events(run_dir)[2:] == [("end", 2, "stop"), ("end", 1, "slow")]
 
@@ -124,14 +125,14 @@ def test_to_heal_is_to_end_now(nimbus: NimbusHere, run_dir: RunDir) -> None:
 def test_ends_are_noted_once_and_forgotten_later(nimbus: NimbusHere, run_dir: RunDir) -> None:
     [told] = inject(nimbus, "slow", "numbers")
     faults = nimbus.faults
-    assert faults.next_deadline(told["began_secs"]) == told["ends_secs"]
-    faults.tick(told["ends_secs"])
-    faults.tick(told["ends_secs"] + 1)
+    assert faults.next_deadline(told.began_secs) == told.ends_secs
+    faults.tick(told.ends_secs)
+    faults.tick(told.ends_secs + 1)
     assert events(run_dir) == [("begin", 1, "slow"), ("end", 1, "slow")]
     assert read_faults(run_dir) != [], "a supervisor that was away may still have to undo it"
-    faults.tick(told["ends_secs"] + KEPT_SECS)
+    faults.tick(told.ends_secs + KEPT_SECS)
     assert not run_dir.faults_in_force.exists()
-    assert faults.next_deadline(told["ends_secs"] + KEPT_SECS) is None
+    assert faults.next_deadline(told.ends_secs + KEPT_SECS) is None
 
 
 def test_the_next_nimbus_goes_on_with_what_is_there(run_dir: RunDir, topology: TopologyRecord) -> None:
@@ -172,9 +173,9 @@ def test_a_full_disk_begins_nothing_ends_nothing_and_ends_nobody(
         for ask in (partial(inject, nimbus, "drop", probability=0.5), partial(nimbus.call, "heal", HealFaults())):
             with pytest.raises(ClusterError, match="no room"):
                 ask()
-        assert [fault.id for fault in faults_now(run_dir, time.monotonic())] == [told["id"]]
-        nimbus.faults.tick(told["ends_secs"] + KEPT_SECS)
-        assert nimbus.faults.next_deadline(told["ends_secs"] + KEPT_SECS) is None
+        assert [fault.id for fault in faults_now(run_dir, time.monotonic())] == [told.id]
+        nimbus.faults.tick(told.ends_secs + KEPT_SECS)
+        assert nimbus.faults.next_deadline(told.ends_secs + KEPT_SECS) is None
     both = [(1, "slow"), (2, "drop")]
     assert sorted(events(run_dir)) == [(event, *fault) for event in ("begin", "end") for fault in both]
 
@@ -185,7 +186,7 @@ def test_a_record_that_was_damaged_keeps_nobody_from_starting(run_dir: RunDir, t
     run_dir.fault_record.write_text("\n".join([*lines, '{"event": "begin", "id": 4, "kind": "slow"}', "cut"]))
     assert [event["id"] for event in read_record(run_dir)] == [4, 4]
     with known(run_dir, topology) as nimbus:
-        assert inject(nimbus, "slow", "numbers")[0]["id"] == 5
+        assert inject(nimbus, "slow", "numbers")[0].id == 5
 
 
 def test_a_cluster_that_stops_is_mended_first(nimbus: NimbusHere, run_dir: RunDir) -> None:

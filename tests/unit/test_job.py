@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from squall.engine.api.config import Config
+from squall.engine.api.plan import ExecutorPlan
 from squall.engine.errors import UsageError
 from squall.engine.flow.parcel import Acks
 from squall.ipc.ack_rings import AckRings
@@ -19,7 +20,6 @@ from squall.scheduler.common.messages import (
     Assignment,
     ClusterState,
     ComponentSummary,
-    ExecutorRef,
     RestartRecord,
     SlotRef,
     TopologyRecord,
@@ -33,7 +33,7 @@ def record(*components: ComponentSummary) -> TopologyRecord:
 
 
 RECORD, SINK_RECORD = record(), record(ComponentSummary("sink", "bolt", 1, 1))
-SINK_ALONE = Assignment("t-1", 1, [SlotRef("n", 1)], [[ExecutorRef("sink", 1, 1)]])
+SINK_ALONE = Assignment("t-1", 1, [SlotRef("n", 1)], [[ExecutorPlan("sink", 1, 1)]])
 
 
 class Answers:
@@ -53,7 +53,7 @@ class Answers:
 def job(tmp_path: Path, answers: Answers, *boards: int) -> Job:
     run_dir = RunDir.create(str(tmp_path / "run"))
     for version in boards:
-        Board.create(str(run_dir.board("t-1", version)), 1, 1).close()
+        Board.create(run_dir.board("t-1", version), 1, 1).close()
     return Job(answers, RECORD, run_dir)  # type: ignore[arg-type]
 
 
@@ -83,7 +83,7 @@ class Wakes:
         self.asked = 0
 
     def get_topology(self, name: str) -> TopologyState:
-        self.board.words[self.board.slot_at(0) + SLOT_QUIET] = not self.asked
+        self.board.column(SLOT_QUIET)[0] = not self.asked
         self.asked += 1
         return TopologyState(SINK_RECORD, SINK_ALONE, {}, [])
 
@@ -92,7 +92,7 @@ def test_what_a_dead_worker_alone_knew_is_unknown_in_the_report_of_a_drained_top
     tmp_path: Path,
 ) -> None:
     run_dir = RunDir.create(str(tmp_path / "run"))
-    board = Board.create(str(run_dir.board("t-1", 1)), 1, 1)
+    board = Board.create(run_dir.board("t-1", 1), 1, 1)
     board.set_slot(0, 2, READY, 100)
     board.flow(0)[0] = 397  # sent to the sink, whose worker's first life has not told how many it executed
     wakes = Wakes(board)
@@ -137,10 +137,10 @@ def test_a_topology_that_goes_at_the_limit_is_gone() -> None:
 @pytest.fixture
 def view(tmp_path: Path) -> Iterator[TopologyView]:
     """Two workers that are ready and quiet."""
-    board = Board.create(str(tmp_path / "board"), 2, 1)
+    board = Board.create(tmp_path / "board", 2, 1)
     for slot in range(2):
         board.set_slot(slot, 1, READY, 100 + slot)
-        board.words[board.slot_at(slot) + SLOT_QUIET] = 1
+        board.column(SLOT_QUIET)[slot] = 1
     yield TopologyView(board, Assignment("t-1", 1, [SlotRef("n", 1), SlotRef("n", 2)], [[], []]), RECORD)
     board.close()
 
@@ -153,7 +153,7 @@ def assert_at_work(view: TopologyView, why: str) -> None:
 
 def test_a_worker_that_does_not_say_that_it_is_quiet_is_at_work(view: TopologyView) -> None:
     assert_at_work(view, "")
-    view.board.words[view.board.slot_at(1) + SLOT_QUIET] = 0
+    view.board.column(SLOT_QUIET)[1] = 0
     assert_at_work(view, "n:2 is at work")
 
 
@@ -185,15 +185,15 @@ def test_readings_are_of_an_idle_topology_only_if_no_turn_was_taken_meanwhile(
     class Looked(TopologyView):
         def readings(self) -> list[object]:  # type: ignore[override]
             if word is not None:
-                self.board.words[self.board.slot_at(0) + word] ^= 1
+                self.board.column(word)[0] ^= 1
             return []
 
     assert Looked(view.board, view.assignment, RECORD).readings_and_idle() == ([], word is None)
 
 
 def test_the_board_shows_what_is_being_opened_of_the_present_worker_only(tmp_path: Path) -> None:
-    board = Board.create(str(tmp_path / "board"), 1, 2)
-    placed = Assignment("t-1", 1, [SlotRef("n", 1)], [[ExecutorRef("enrich", 1, 2)]])
+    board = Board.create(tmp_path / "board", 1, 2)
+    placed = Assignment("t-1", 1, [SlotRef("n", 1)], [[ExecutorPlan("enrich", 1, 2)]])
     view = TopologyView(board, placed, record(ComponentSummary("enrich", "bolt", 2, 1)))
     second = 10**9
     board.set_opening(0, 3, 2, second)

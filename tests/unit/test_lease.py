@@ -17,7 +17,7 @@ from squall.scheduler.worker.worker_board import BoardTrialPermit
 @pytest.fixture
 def board(tmp_path: Path) -> Iterator[Board]:
     (tmp_path / "boards").mkdir()
-    made = Board.create(str(tmp_path / "boards" / "x-1-00000000"), 2, 3)
+    made = Board.create(tmp_path / "boards" / "x-1-00000000", 2, 3)
     made.set_slot(1, 4, READY, 77, 5)
     yield made
     made.close()
@@ -33,7 +33,7 @@ def test_it_holds_while_the_board_is_there_and_names_this_incarnation(board: Boa
 @pytest.mark.parametrize(
     ("lose", "why"),
     [
-        (lambda board: Path(board.path).unlink(), "the topology, or this version of it, is no more"),
+        (lambda board: board.path.unlink(), "the topology, or this version of it, is no more"),
         (lambda board: board.set_slot(1, 5, STARTING, 0), "incarnation 5 has taken the place of incarnation 4"),
         (lambda board: board.set_slot(1, 4, DEAD, 77, 5), "incarnation 4 has been given up for dead"),
         (lambda board: board.set_slot(1, 4, STOPPED, 77, 5), "incarnation 4 has been given up for dead"),
@@ -132,10 +132,10 @@ class Turns:
 
 @pytest.fixture
 def ready(tmp_path: Path) -> Iterator[Board]:
-    made = Board.create(str(tmp_path / "board"), 3, 1)
+    made = Board.create(tmp_path / "board", 3, 1)
     for slot in range(3):
         made.set_slot(slot, 1, READY, 100 + slot)
-        made.words[made.slot_at(slot) + SLOT_HEARTBEAT_NS] = BEGIN_NS
+        made.column(SLOT_HEARTBEAT_NS)[slot] = BEGIN_NS
     yield made
     made.close()
 
@@ -183,7 +183,7 @@ def test_everybody_has_come_round_when_each_has_published_once_since(ready: Boar
     assert not first.turned_since(since)
     for slot, later_ns in ((1, 5), (2, 9_000_000_000)):
         assert not first.turned_since(since)
-        ready.words[ready.slot_at(slot) + SLOT_HEARTBEAT_NS] = since + later_ns
+        ready.column(SLOT_HEARTBEAT_NS)[slot] = since + later_ns
     assert first.turned_since(since)
     ready.set_slot(2, 1, DEAD, 0)
     assert not first.turned_since(since)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from squall.engine.api.plan import ExecutorPlan
 from squall.engine.errors import ClusterError, TopologyError, UsageError
 from squall.scheduler.common.messages import (
     Assignment,
     ComponentSummary,
-    ExecutorRef,
     KillTopology,
     RebalanceTopology,
     RegisterSupervisor,
@@ -104,7 +104,7 @@ class Cluster:
         assignment = self.nimbus.topology(name).assignment
         return [] if assignment is None else assignment.workers
 
-    def executors(self) -> list[list[ExecutorRef]]:
+    def executors(self) -> list[list[ExecutorPlan]]:
         """Of x, by worker."""
         assert self.state.assignment is not None
         return self.state.assignment.executors
@@ -166,7 +166,7 @@ def test_node_names_that_lead_out_of_the_directory_are_refused(node: str) -> Non
 
 
 def test_unknown_names_are_refused_with_what_runs(cluster: Cluster) -> None:
-    for ask in (cluster.nimbus.activate, cluster.nimbus.deactivate, cluster.nimbus.topology, cluster.kill):
+    for ask in (lambda name: cluster.nimbus.set_status(name, "ACTIVE"), cluster.nimbus.topology, cluster.kill):
         with pytest.raises(UsageError, match="there is no topology named 'y'; running: 'x'"):
             ask("y")
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from squall.scheduler.common.messages import ComponentSummary, ExecutorRef, SlotRef
+from squall.engine.api.plan import ExecutorPlan
+from squall.scheduler.common.messages import ComponentSummary, SlotRef
 from squall.scheduler.nimbus.placement import place, task_layout
 
 
@@ -22,7 +23,7 @@ def slots(nodes: int, ports: int) -> list[SlotRef]:
     return [SlotRef(f"node-{n}", 6700 + p) for n in range(1, nodes + 1) for p in range(ports)]
 
 
-def counts(work: list[list[ExecutorRef]]) -> list[Counter[str]]:
+def counts(work: list[list[ExecutorPlan]]) -> list[Counter[str]]:
     return [Counter(executor.component for executor in mine) for mine in work]
 
 
@@ -37,10 +38,10 @@ first_task = attrgetter("first_task")
 
 def test_task_ids_run_over_components_sorted_by_id() -> None:
     assert task_layout([component("b", 1, 2), component("a", 2), component("__acker", 1)]) == [
-        ExecutorRef("__acker", 1, 1),
-        ExecutorRef("a", 2, 2),
-        ExecutorRef("a", 3, 3),
-        ExecutorRef("b", 4, 5),
+        ExecutorPlan("__acker", 1, 1),
+        ExecutorPlan("a", 2, 2),
+        ExecutorPlan("a", 3, 3),
+        ExecutorPlan("b", 4, 5),
     ]
 
 

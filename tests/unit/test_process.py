@@ -20,7 +20,7 @@ from squall.scheduler.common import process
 from squall.scheduler.common.python_stacks import log_size, python_stack, stack_in
 from squall.scheduler.common.role import Role, RoleKind, role_in, signal_marked
 from squall.scheduler.nimbus.injection import living
-from squall.scheduler.supervisor.worker_watch import WorkerWatch
+from squall.scheduler.supervisor.dispatcher import WorkerWatch
 from tests.unit.waiting_child import waiting_child
 
 

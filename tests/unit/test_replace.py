@@ -32,6 +32,7 @@ from squall.scheduler.nimbus.instruction import (
     StoreTopology,
 )
 from squall.scheduler.nimbus.nimbus_files import NimbusFiles
+from squall.scheduler.nimbus.topology_life import TopologyLife
 from squall.scheduler.records.topology_files import left_by_earlier
 from tests.unit.run_dirs import COMPONENTS, NimbusHere, files_of, nimbus_in
 from tests.unit.test_nimbus_decisions import Cluster, kinds, request
@@ -238,11 +239,11 @@ def test_the_next_nimbus_sees_in_the_store_what_to_do(run_dir: RunDir) -> None:
     before, files = kept(run_dir), NimbusFiles(run_dir)
     files.set_state_aside("one", RECORD.id)
     assert left_by_earlier(run_dir, "one") == []
-    files.tidy_state([OTHER], ())
+    files.tidy([TopologyLife(OTHER)], ())
     assert kept(run_dir) == before
     assert {path.name for path in left_by_earlier(run_dir, "one")} == {"numbers-0", "numbers-1", ".attempts"}
     files.set_state_aside("one", RECORD.id)
-    files.tidy_state([OTHER, RECORD], ())
+    files.tidy([TopologyLife(OTHER), TopologyLife(RECORD)], ())
     assert kept(run_dir).keys() == LETTERS
 
 
@@ -251,7 +252,7 @@ def test_what_has_come_meanwhile_is_not_overwritten(run_dir: RunDir, caplog: pyt
     files.set_state_aside("one", RECORD.id)
     position.parent.mkdir()
     position.write_text("newer")
-    files.tidy_state([], ())
+    files.tidy([], ())
     assert position.read_text() == "newer"
     aside = run_dir.set_aside("one", RECORD.id)
     assert (aside / "numbers-0/position").exists()

@@ -7,15 +7,16 @@ from collections.abc import Callable
 
 import pytest
 
-from squall.engine.errors import ClusterError
+from squall.engine.errors import ClusterError, UsageError
 from squall.engine.report.account import EMITTED, REPLAYED, TRACKED
 from squall.ipc.control import ControlServer, Incoming, NoAnswer
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client import nimbus_client
-from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient, NimbusGone, NoCluster
+from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient, NimbusGone
+from squall.scheduler.client.standing import connect_to
 from squall.scheduler.cluster.daemons import OPTIONS
-from squall.scheduler.common.messages import FaultsTold
 from squall.scheduler.common.progress_watch import ProgressWatch
+from squall.scheduler.faults.in_force import FaultsTold
 from squall.ui.sampler import Sampler
 from tests.unit.rig import Does, Feeder, Rig, acks, chain
 
@@ -41,8 +42,8 @@ def test_one_that_dies_before_it_answers_is_not_waited_for(run_dir: RunDir, monk
         with pytest.raises(NimbusGone, match="; kill_topology was carried out or not: squall status tells"):
             client.kill_topology("one")
         monkeypatch.setattr(nimbus_client, "room_error", lambda _: "cannot write to here: No space left on device")
-        with pytest.raises(NoCluster, match=r"no cluster runs in .* \(cannot write to here: No space left on device\)"):
-            client.get_cluster()
+        with pytest.raises(UsageError, match=r"no cluster runs in .* \(cannot write to here: .*\): "):
+            connect_to(run_dir.path)
 
 
 def test_what_may_be_done_twice_is_asked_of_the_next_one(run_dir: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:

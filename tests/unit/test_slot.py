@@ -23,7 +23,8 @@ from squall.scheduler.common.messages import (
 )
 from squall.scheduler.common.python_stacks import CRASH_SIGNALS
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
-from squall.scheduler.supervisor.death_judge import DeathJudge, DeathLimits, Totals
+from squall.scheduler.supervisor import death_judge
+from squall.scheduler.supervisor.death_judge import DeathJudge, Totals
 from squall.scheduler.supervisor.decisions import Supervisor
 from squall.scheduler.supervisor.dispatcher import Dispatcher, SupervisorParts
 from squall.scheduler.supervisor.instruction import (
@@ -42,9 +43,9 @@ from squall.scheduler.supervisor.instruction import (
 from squall.scheduler.supervisor.slot import Slot
 from squall.scheduler.supervisor.worker_life import (
     SlotAddress,
-    SlotOptions,
     SlotState,
     WorkerRemains,
+    WorkerRow,
 )
 
 EXIT_1, KILLED = 1 << 8, int(signal.SIGKILL)
@@ -63,7 +64,7 @@ def work(
 
 
 def no_jitter() -> DeathJudge:
-    return DeathJudge(DeathLimits(RestartPolicyOptions(jitter_ratio=0.0)), random.Random(1))
+    return DeathJudge(RestartPolicyOptions(jitter_ratio=0.0), random.Random(1))
 
 
 def brief(instruction: Instruction) -> str:
@@ -101,9 +102,7 @@ class Bench:
 
     def __post_init__(self) -> None:
         place = SlotAddress("/run", "node-1", PORT)
-        self.slot = Slot(
-            place, SlotOptions(), no_jitter(), lambda w: self.cells.get((w.topology.id, w.slot_index), 0)
-        )
+        self.slot = Slot(place, no_jitter(), lambda w: WorkerRow(self.cells.get((w.topology.id, w.slot_index), 0)))
 
     def do(self, step: Callable[[Slot], list[Instruction]]) -> list[str]:
         done = step(self.slot)
@@ -279,11 +278,8 @@ def test_a_supervisor_goes_on_with_work_that_it_is_to_keep(running: Bench) -> No
 
 def test_a_message_of_another_incarnation_changes_nothing_and_its_worker_is_stopped(running: Bench) -> None:
     supervisor = Supervisor([running.slot])
-    for orders in (
-        supervisor.ready(WorkerReady(PORT, 9, 11), running.now),
-        supervisor.failed(WorkerFailed(PORT, 9, "boom", ""), running.now),
-    ):
-        assert orders is not None
+    for message in (WorkerReady(PORT, 9, 11), WorkerFailed(PORT, 9, "boom", "")):
+        orders = supervisor.heard(message, running.now)
         assert [(port, brief(step)) for port, step in orders] == [(PORT, "send stop 9")]
     assert running.slot.state is SlotState.RUNNING
 
@@ -304,18 +300,18 @@ def test_a_worker_of_another_topology_does_not_speak_for_the_slot_and_is_stopped
 
 def test_whether_a_death_is_excused_is_asked_before_the_board_says_that_it_happened() -> None:
     """A suspect's worker takes the mark of its trial away when it learns of the death."""
-    bench, asked = Bench(), Mock(return_value=True)
-    bench.slot = Slot(bench.slot.address, SlotOptions(), no_jitter(), lambda work: 0, asked)
+    bench, look = Bench(), Mock(return_value=WorkerRow(nearer=True))
+    bench.slot = Slot(bench.slot.address, no_jitter(), look)
     bench.run()
+    look.reset_mock()
     assert not any(step.startswith("board") for step in bench.lost())
-    asked.assert_called_once()
+    look.assert_called_once()
 
 
 def test_a_life_that_ended_while_no_supervisor_was_there_is_reported_once() -> None:
     cells = {"latest": 3}
     slot = Slot(
-        SlotAddress("/run", "node-1", PORT), SlotOptions(), no_jitter(), lambda work: cells["latest"],
-        unended=lambda work: cells["latest"],
+        SlotAddress("/run", "node-1", PORT), no_jitter(), lambda work: WorkerRow(cells["latest"], DEAD)
     )
     died = "report 3 died: died; its supervisor was gone"
     assert [brief(step) for step in slot.assign(work(), 0.0)][:2] == [died, "board 4 1 0"]
@@ -328,11 +324,14 @@ def test_a_life_that_ended_while_no_supervisor_was_there_is_reported_once() -> N
     assert not [step for step in slot.assign(work(), 1.0) if brief(step).startswith("report")]
 
 
-def test_a_topology_without_progress_is_called_hopeless_on_the_board_before_nimbus_hears_of_the_death() -> None:
+def test_a_topology_without_progress_is_called_hopeless_on_the_board_before_nimbus_hears_of_the_death(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(death_judge, "HOPELESS_ERRORS", 1)
     told = Totals()
     bench = Bench()
-    judge = DeathJudge(DeathLimits(hopeless_errors=1), random.Random(1), lambda _: told)
-    bench.slot = Slot(bench.slot.address, SlotOptions(), judge, lambda work: 0)
+    judge = DeathJudge(RestartPolicyOptions(), random.Random(1), lambda _: told)
+    bench.slot = Slot(bench.slot.address, judge, lambda work: WorkerRow())
     bench.assign(work())
     assert bench.do(Slot.review) == ["0 in a row"]  # whatever an earlier supervisor wrote
     bench.forked(11)

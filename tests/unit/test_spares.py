@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from squall.scheduler.supervisor.spares import REST_SECS, Spares
+from squall.scheduler.supervisor.decisions import REST_SECS, Spares
 from squall.scheduler.supervisor.worker_life import SlotState
 
 

@@ -117,7 +117,7 @@ def topology_in(state: str) -> Cluster:
     cluster.submit(workers=1)
     cluster.slot(cluster.slots()[0], "ready")
     if state == "INACTIVE":
-        cluster.nimbus.deactivate("x")
+        cluster.nimbus.set_status("x", "INACTIVE")
     elif state.startswith("REBALANCING"):
         cluster.rebalance(workers=1, wait_secs=0.0 if "moving" in state else 10.0)
     elif state.startswith("KILLED"):
@@ -148,8 +148,8 @@ TOPOLOGY_STATES = (
     "replaced, draining", "replaced, ending",
 )
 TOPOLOGY_EVENTS: dict[str, Callable[[Cluster], object]] = {
-    "activate": lambda cluster: cluster.nimbus.activate("x"),
-    "deactivate": lambda cluster: cluster.nimbus.deactivate("x"),
+    "activate": lambda cluster: cluster.nimbus.set_status("x", "ACTIVE"),
+    "deactivate": lambda cluster: cluster.nimbus.set_status("x", "INACTIVE"),
     "rebalance": lambda cluster: cluster.rebalance(workers=1),
     "kill": lambda cluster: cluster.kill(wait_secs=30),
     "replace": submit_instead,

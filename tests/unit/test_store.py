@@ -17,26 +17,21 @@ import msgspec
 import pytest
 
 from squall import ClusterError, UsageError
+from squall.engine.api.plan import ExecutorPlan
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.code_store import CodeStore
 from squall.scheduler.common.messages import (
     Assignment,
     ComponentSummary,
-    ExecutorRef,
     NamedTopology,
     RegisterSupervisor,
     RestartRecord,
     SlotRef,
     TopologyRecord,
 )
-from squall.scheduler.nimbus.store import (
-    DELETED_KEPT,
-    RESTARTS_KEPT,
-    SCHEMA_VERSION,
-    STORE_FILES,
-    Store,
-    StoreError,
-)
+from squall.scheduler.nimbus.books import DELETED_KEPT, StoreError
+from squall.scheduler.nimbus.store import SCHEMA_VERSION, STORE_FILES, Store
+from squall.scheduler.nimbus.topology_life import RESTARTS_KEPT
 from tests.effects import dies_at, effects_of
 from tests.unit.full_disk import no_room
 from tests.unit.run_dirs import LimitedStore, add_topology, nimbus_in
@@ -49,7 +44,7 @@ def record(name: str, number: int = 1) -> TopologyRecord:
 
 
 def assignment(topology: TopologyRecord, version: int = 1) -> Assignment:
-    return Assignment(topology.id, version, [SlotRef("node-1", 6700)], [[ExecutorRef("lines", 1, 2)]])
+    return Assignment(topology.id, version, [SlotRef("node-1", 6700)], [[ExecutorPlan("lines", 1, 2)]])
 
 
 def death(incarnation: int, ready_after_secs: float | None = None) -> RestartRecord:
@@ -106,17 +101,18 @@ def test_deaths_are_bounded_and_all_counted(store: Store) -> None:
 
 
 def test_a_transaction_is_all_or_nothing(store: Store) -> None:
-    def assign_and_submit_the_same_name() -> None:
+    def change() -> None:
         with store.transaction():
             store.put_assignment(assignment(record("one")))
-            store.put_topology(record("one", 2))
+            store.put_topology(record("two", 2))
+            raise ClusterError("no")
 
     store.put_topology(record("one"))
-    with pytest.raises(ClusterError, match="UNIQUE"):
-        assign_and_submit_the_same_name()
-    (stored,) = store.topologies()
-    assert stored.assignment is None
-    assert store.next_number() == 2
+    with pytest.raises(ClusterError, match="no"):
+        change()
+    assert store.topologies() == [(record("one"), None, [], 0)]
+    store.put_topology(record("three", 2))
+    assert store.next_number() == 3
 
 
 def test_a_full_disk_is_one_clear_error_and_changes_nothing(path: Path) -> None:
@@ -245,11 +241,17 @@ def test_a_flipped_bit_loses_no_topology_in_silence(whole: Path, tmp_path: Path,
 def test_a_change_that_was_cut_short_is_undone(whole: Path, tmp_path: Path) -> None:
     """What `kill -9` leaves in the middle of a large change."""
     hot = tmp_path / "hot"
-    with Store(whole / "nimbus.db") as store, store.transaction():
+
+    class Copied(Store):
+        def _run(self, sql: str, *values: object) -> sqlite3.Cursor:
+            if sql == "COMMIT":
+                shutil.copytree(whole, hot)
+            return super()._run(sql, *values)
+
+    with Copied(whole / "nimbus.db") as store, store.transaction():
         for number in range(4, 40):
             # More than SQLite keeps in memory, so that it writes before the end.
             store.put_topology(msgspec.structs.replace(record(f"t{number}", number), sys_path=["x" * 100_000]))
-        shutil.copytree(whole, hot)
     assert (hot / "nimbus.db-journal").read_bytes()
     assert (hot / "nimbus.db").stat().st_size > 40_000, "nothing spilled"
     assert names(hot / "nimbus.db") == ["one", "two"]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from squall import Config, TopologyBuilder, Tuple
+from squall.engine.api.plan import ExecutorPlan
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.transport import NoPeers, NoTransport
 from squall.engine.core.turn import Turn
@@ -20,7 +21,6 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.common.messages import (
     Assignment,
     ComponentSummary,
-    ExecutorRef,
     SlotRef,
     TopologyRecord,
     WorkerBoot,
@@ -42,9 +42,9 @@ class LookedAt(Board):
         self._look()
         return super().slot(index)
 
-    def identity(self, index: int) -> int:
+    def column(self, word: int) -> memoryview[int]:
         self._look()
-        return super().identity(index)
+        return super().column(word)
 
     def _look(self) -> None:
         if self.go_on is not None:
@@ -55,7 +55,7 @@ class Worker:
     """One worker with all that a board says of it, as `Worker.run` has it."""
 
     def __init__(self, tmp_path: Path, builder: TopologyBuilder, threads: bool = False) -> None:
-        path = str(tmp_path / "board")
+        path = tmp_path / "board"
         Board.create(path, 1, 10).close()
         board = LookedAt.attach(path)
         assert isinstance(board, LookedAt)
@@ -65,7 +65,7 @@ class Worker:
         self.rig = rig = Rig(builder, threads, given, tick_tuple_freq_secs=TICK_SECS)
         self.turn = Turn(rig.core, NoTransport(), NoPeers(), rig.config, rig.clock.now_ns)
         components = [ComponentSummary(*row) for row in rig.topology.layout(1)]
-        executors = [ExecutorRef(each.component, each.first_task, each.last_task) for each in rig.plan.executors[0]]
+        executors = [ExecutorPlan(each.component, each.first_task, each.last_task) for each in rig.plan.executors[0]]
         assignment = Assignment("t-1", 1, [SlotRef("n", 1)], [executors])
         record = TopologyRecord("t-1", "t", "ACTIVE", Config().to_dict(), components, "0" * 64, [], 0.0)
         plane: Any = SimpleNamespace(

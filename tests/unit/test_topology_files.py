@@ -14,7 +14,7 @@ from squall.ipc.run_parent import default_parent
 from squall.ipc.rundir import LETTER_REQUESTS, RunDir
 from squall.scheduler.common.code_store import CodeStore
 from squall.scheduler.common.messages import Assignment, TopologyRecord
-from squall.scheduler.nimbus.nimbus_files import tidy_boards
+from squall.scheduler.nimbus.nimbus_files import NimbusFiles
 from squall.scheduler.nimbus.topology_life import TopologyLife
 from squall.scheduler.records import topology_files as records
 from squall.scheduler.records.dead_letters import LEDGER
@@ -65,9 +65,9 @@ def test_directories_of_others_are_not_listed(run_dir: RunDir) -> None:
 def test_a_name_that_is_no_file_name_is_known_by_its_files(run_dir: RunDir) -> None:
     record = replace(HERE, id="50% a/b-4-00000000", name="50% a/b")
     for topology_id in (record.id, "c%d-5-00000000"):
-        Board.create(str(run_dir.board(topology_id)), n_slots=1, n_tasks=1).set_slot(0, 1, READY, os.getpid())
+        Board.create(run_dir.board(topology_id), n_slots=1, n_tasks=1).set_slot(0, 1, READY, os.getpid())
     life = TopologyLife(record, Assignment(record.id, 1, [], []))
-    assert tidy_boards(run_dir, [life], ()) == {"c%d-5-00000000"}
+    assert NimbusFiles(run_dir).tidy([life], ()) == {"c%d-5-00000000"}
     run_dir.topology_state(record.name).mkdir()
     assert "50% a/b" in {one.name for one in topology_files(run_dir, [HERE])}
     assert "50% a/b" not in {one.name for one in topology_files(run_dir, [HERE, record])}

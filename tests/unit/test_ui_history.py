@@ -13,8 +13,8 @@ import pytest
 from squall.engine.report.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS, bucket_of
 from squall.engine.report.run_report import TaskReading, build_report
 from squall.ipc.rundir import RunDir
+from squall.scheduler.common.daemon import note_death
 from squall.scheduler.faults.in_force import BEGIN, END, FaultInForce, note
-from squall.scheduler.records.daemon_deaths import note_death
 from squall.ui.charts import marks_of, points_of
 from squall.ui.history import RINGS, ComponentCounts, History
 from squall.ui.sampler import Sample

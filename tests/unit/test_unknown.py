@@ -66,7 +66,7 @@ def test_what_is_left_of_a_deleted_topology_is_removed(run_dir: RunDir) -> None:
         one = add_topology(run_dir, store, "one", 1)
         two = add_topology(run_dir, store, "two", 2)
         store.delete_topology(one.id)
-    Board.create(str(run_dir.board("x-1-00000000")), 1, 1).close()  # on which no worker was begun
+    Board.create(run_dir.board("x-1-00000000"), 1, 1).close()  # on which no worker was begun
     with nimbus_in(run_dir.path) as service:
         assert service.nimbus.cluster().unknown == []
         registered(service, {6700: one.id, 6701: two.id})

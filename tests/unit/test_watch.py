@@ -193,7 +193,7 @@ def test_messages_that_have_no_trees_cannot_be_followed() -> None:
 def test_a_watch_ends_by_itself_unless_it_is_kept(tmp_path: Path) -> None:
     """Whoever began it may have been killed."""
     run_dir = RunDir.create(tmp_path / "r")
-    board = Board.create(str(run_dir.board("t-1-00000000")), n_slots=1, n_tasks=1)
+    board = Board.create(run_dir.board("t-1-00000000"), n_slots=1, n_tasks=1)
     files = WatchFiles(run_dir, "t-1-00000000")
     request = files.begin(board, 3600.0, component="c", most_per_sec=1)
     word = board.words[HEADER_WATCHES]

@@ -28,7 +28,6 @@ from squall.scheduler.cluster.starting import SMALLEST_SLOTS, check_cluster, por
 from squall.scheduler.cluster.stopping import StoppedCluster, stop_cluster
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
 from squall.scheduler.common.role import MODULES, RoleKind, check_node_name, daemon_environment, interpreter
-from squall.scheduler.nimbus.store import needing_kazoo
 
 DEFAULT_SLOTS = SMALLEST_SLOTS
 """Slots per node: as many as in Storm's supervisor.slots.ports."""
@@ -97,8 +96,8 @@ def up_command(
 
 def _reach_zookeeper(path: Path, hosts: str | None, interrupts: Interrupts) -> None:
     """Wait for ZooKeeper; note that the store is to be there, if that was given."""
-    with needing_kazoo():
-        from squall.scheduler.nimbus.zookeeper_store import await_answer, place_of, put_in_zookeeper
+    from squall.scheduler.nimbus.zookeeper import await_answer, place_of, put_in_zookeeper
+
     run_dir = take_directory(path)
 
     def is_over() -> bool:

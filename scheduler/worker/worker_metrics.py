@@ -1,10 +1,11 @@
-"""Hands what the tasks of a topology did to its metrics consumers, each interval.
+"""Hands what the tasks of a topology did to its metrics consumers, each interval; counts what is emitted on each
+stream, for the graph on the page and Storm's REST API.
 
-Guarantees: runs in the worker of slot 0 and reads shared memory and files alone, so other workers notice nothing.
-Whatever users' code raises is told, once with a count, and ends no worker. What was counted before this worker began
-belongs to no interval.
+Guarantees: the count of a stream is about a second old, and exact once the worker is idle. What serves consumers is in
+the worker of slot 0 and reads shared memory and files alone, so other workers notice nothing. Whatever users' code
+raises is told, once with a count, and ends no worker. What was counted before this worker began belongs to no interval.
 
-Thread: its own; the worker's loop calls `start` and `close`.
+Thread: `MetricsConsumers` has its own, of which the worker's loop calls `start` and `close`; for the rest, the loop.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ from typing import Any
 
 from squall.engine.api.config import Config
 from squall.engine.api.consumer import DataPoint, MetricsConsumer, TaskInfo
-from squall.engine.api.user_metrics import COUNTER, GAUGE, Counter, Histogram
+from squall.engine.api.stream import DEFAULT_STREAM
+from squall.engine.api.user_metrics import COUNTER, GAUGE, Allocate, Counter, Histogram, MetricReading
+from squall.engine.core.worker_core import WorkerCore
+from squall.engine.flow.emitter import StreamOut
 from squall.engine.foreign.text import text_of_error
 from squall.engine.report.metrics import bucket_bounds
 from squall.engine.report.run_report import TaskReading
 from squall.ipc.board import Board
-from squall.ipc.metric_file import read_metrics
+from squall.ipc.metric_file import STREAM, read_metrics
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.messages import WorkerBoot
 from squall.scheduler.records.topology_view import TopologyView
@@ -69,7 +73,7 @@ class MetricsConsumers:
         context = {"name": boot.topology.name, "id": boot.topology.id, "worker": f"{boot.node}:{boot.port}"}
         for row in self._config.metrics_consumers:
             self._call(row["class"], partial(self._made, row, context))
-        board = Board.attach(str(self._run_dir.board(boot.topology.id, boot.assignment.version)))
+        board = Board.attach(self._run_dir.board(boot.topology.id, boot.assignment.version))
         view = TopologyView(board, boot.assignment, boot.topology)
         self._points(view)
         while not self._stop.wait(self._config.metrics_interval_secs):
@@ -118,29 +122,52 @@ class MetricsConsumers:
 
     def _users(self) -> dict[int, dict[str, Any]]:
         """Task -> users' metrics: of a histogram count and mean. All lives of a task's worker count together."""
-        totals: dict[tuple[int, str], tuple[float, float]] = {}
+        lives: dict[tuple[int, str], list[MetricReading]] = {}
+        for reading in read_metrics(self._run_dir.metrics(self._boot.topology.id)):
+            lives.setdefault((reading.task, reading.name), []).append(reading)
         values: dict[int, dict[str, Any]] = {}
-        for reading in sorted(read_metrics(self._run_dir.metrics(self._boot.topology.id)), key=lambda one: one.born):
-            mine, key = values.setdefault(reading.task, {}), (reading.task, reading.name)
-            if reading.kind == GAUGE:
-                mine[reading.name] = reading.memory.cast("d")[0]
-                continue
-            count, total = totals.get(key, (0, 0.0))
-            if reading.kind == COUNTER:
-                count += Counter(reading.memory).value
-            else:
-                histogram = Histogram(reading.memory)
-                count, total = count + histogram.count, total + histogram.total
-            totals[key] = count, total
-            mine[reading.name] = reading.kind
-        for (task, name), (count, total) in totals.items():
-            seen, more = self._since(task, f"user {name}", count), self._since(task, f"sum {name}", total)
-            is_counter = values[task][name] == COUNTER
-            values[task][name] = seen if is_counter else {"count": seen, "mean": more / max(1, seen)}
+        for (task, name), readings in lives.items():
+            values.setdefault(task, {})[name] = self._of_interval(task, name, readings)
         return values
+
+    def _of_interval(self, task: int, name: str, lives: list[MetricReading]) -> Any:
+        newest = max(lives, key=lambda reading: reading.born)
+        if newest.kind == GAUGE:
+            return newest.memory.cast("d")[0]
+        if newest.kind == COUNTER:
+            return self._since(task, f"user {name}", sum(Counter(reading.memory).value for reading in lives))
+        histograms = [Histogram(reading.memory) for reading in lives]
+        count = self._since(task, f"user {name}", sum(histogram.count for histogram in histograms))
+        total = self._since(task, f"sum {name}", sum(histogram.total for histogram in histograms))
+        return {"count": count, "mean": total / max(1, count)}
 
     def _since(self, task: int, name: str, value: float) -> float:
         """How much it is more than at the last call."""
         before = self._before.get((task, name), 0)
         self._before[task, name] = value
         return max(0, value - before)
+
+
+class StreamCounts:
+    """The counters of one worker: one for each stream of a component, because it may have thousands of tasks."""
+
+    def __init__(self, core: WorkerCore, allocate: Allocate) -> None:
+        self._core = core
+        self._rows: dict[tuple[str, str], tuple[memoryview[int], list[tuple[int, StreamOut]]]] = {}
+        for task, emitter in core.emitters.items():
+            for name, stream in emitter.streams.items():
+                key = emitter.component, name
+                if key not in self._rows:
+                    self._rows[key] = allocate(emitter.component, task, STREAM, name, 8).cast("q"), []
+                self._rows[key][1].append((task, stream))
+
+    def publish(self) -> None:
+        """Write down what was emitted so far."""
+        spouts = self._core.spout_tasks
+        for (_, name), (cell, streams) in self._rows.items():
+            cell[0] = sum(
+                # Spouts count all their emits together, and those on other streams once more there.
+                spouts[task][1].collector.emitted - self._core.emitters[task].emitted
+                if name == DEFAULT_STREAM and task in spouts else stream.emitted
+                for task, stream in streams
+            )
