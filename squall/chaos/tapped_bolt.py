@@ -11,8 +11,18 @@ from collections.abc import Iterable, Mapping
 from itertools import chain, repeat
 from typing import Any
 
-from squall.chaos.line_log import LineLog, digest, quoted
-from squall.chaos.tapping import NO_ID, STEMS_FROM, Keys, Tapping, is_let_go, new_log, with_keys
+from squall.chaos.tapping import (
+    NO_ID,
+    STEMS_FROM,
+    Keys,
+    LineLog,
+    Tapping,
+    digest,
+    is_let_go,
+    new_log,
+    quoted,
+    with_keys,
+)
 from squall.engine.api.around import Around, HiddenField, HidingOut, listed
 from squall.engine.api.async_component import AsyncBolt
 from squall.engine.api.columns import ColumnBatch

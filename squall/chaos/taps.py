@@ -21,9 +21,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from squall.chaos.line_log import digest, quoted
 from squall.chaos.tapped_bolt import TappedBolt, label_of
-from squall.chaos.tapping import NO_ID, STEMS_FROM, Keys, Tapping, is_let_go, new_log, with_keys
+from squall.chaos.tapping import NO_ID, STEMS_FROM, Keys, Tapping, digest, is_let_go, new_log, quoted, with_keys
 from squall.engine.api.around import Around, HidingOut, hiding_last
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.failure import FAILED, Failure

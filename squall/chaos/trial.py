@@ -18,10 +18,9 @@ from typing import Any
 
 from squall.chaos.deaths import DaemonWatch, Death, DeathClaims
 from squall.chaos.injector import Injected, Injector
-from squall.chaos.line_log import UnendedMessages
 from squall.chaos.mix import Places
 from squall.chaos.result_text import failures_text
-from squall.chaos.tapping import STEMS_FROM, Tapping, let_go
+from squall.chaos.tapping import STEMS_FROM, Tapping, UnendedMessages, let_go
 from squall.chaos.taps import tap
 from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from squall.chaos.checker import Law, SeedVerdict, SourceLaw, judge, learn, learn_source, read_run
-from squall.chaos.line_log import LineLog, digest
 from squall.chaos.proof import never_again
+from squall.chaos.tapping import LineLog, digest
 from tests.unit.source import sources_of
 
 SINK = "sink from words/default"
@@ -307,7 +307,7 @@ def test_what_is_emitted_again_after_any_failure_has_its_old_id(plant: Plant, la
 
 def test_it_imports_the_standard_library_alone() -> None:
     for source in sources_of("squall"):
-        if source.path in ("squall/chaos/checker.py", "squall/chaos/line_log.py"):
+        if source.path in ("squall/chaos/checker.py", "squall/chaos/tapping.py"):
             assert {found.module.partition(".")[0] for found in source.imports} <= sys.stdlib_module_names
             assert "from ." not in source.text
 

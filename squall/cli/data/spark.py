@@ -15,11 +15,10 @@ import click
 
 from squall.cli.interrupts import Interrupts
 from squall.cli.loader import load_topology
-from squall.cli.options import SomePath, json_option
+from squall.cli.options import SomePath, json_option, target_argument
 from squall.cli.output import note, reserve_stdout, say, say_json
 from squall.cli.screen import Block, Cell, Grid, print_blocks
 from squall.cli.settings import layers_of
-from squall.cli.topology_target import target_argument
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import plain
 from squall.engine.plural import plural

@@ -22,10 +22,9 @@ from squall.chaos.taps import sinks_of, tap
 from squall.chaos.trial import SETTINGS, StoppedTrial, Subject
 from squall.cli.interrupts import Interrupts
 from squall.cli.loader import load_function, load_result, load_topology
-from squall.cli.options import json_option
+from squall.cli.options import TopologyOptions, json_option, target_options
 from squall.cli.output import note, reserve_stdout, say, say_json
 from squall.cli.settings import layers_of, settings_option
-from squall.cli.topology_target import TopologyOptions, target_options
 from squall.engine.report.document import with_schema
 from squall.scheduler.cluster.starting import check_workers
 from squall.scheduler.common.duration import parse_duration_secs

@@ -7,10 +7,9 @@ from typing import Any
 import click
 
 from squall.cli.loader import load_topology
-from squall.cli.options import json_option
+from squall.cli.options import json_option, use_settings_beside
 from squall.cli.output import reserve_stdout, say, say_json
 from squall.cli.settings import layers_of, settings_option
-from squall.cli.topology_target import use_settings_beside
 
 
 @click.command("config")

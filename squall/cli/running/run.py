@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from squall.cli.options import Seconds, SomePath, json_option
+from squall.cli.options import Seconds, SomePath, TopologyOptions, json_option, target_options
 from squall.cli.screen import LINE_INTERVAL_SECS, SCREEN_INTERVAL_SECS
 from squall.cli.settings import settings_option
-from squall.cli.topology_target import TopologyOptions, target_options
 
 if TYPE_CHECKING:
     from squall.cli.loader import Loaded

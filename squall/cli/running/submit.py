@@ -15,13 +15,12 @@ from squall.cli.cluster_access import directory_option, emitted_again, nimbus_of
 from squall.cli.interrupts import Interrupts
 from squall.cli.load_child import load_apart
 from squall.cli.loader import name_in_file
-from squall.cli.options import json_option, wait_option
+from squall.cli.options import TopologyOptions, json_option, target_options, wait_option
 from squall.cli.output import exit_code, note, say_json
 from squall.cli.report_text import print_summary, warn_of_late
 from squall.cli.running.live import DeathNews
 from squall.cli.screen import show
 from squall.cli.settings import layers_of, settings_option
-from squall.cli.topology_target import TopologyOptions, target_options
 from squall.engine.errors import UsageError
 from squall.engine.plural import plural
 from squall.engine.report.document import with_schema
