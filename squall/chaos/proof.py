@@ -275,8 +275,10 @@ class Proof:
             verdict.not_shown.append(f"seed {seed}: a death of {worker}: its kill was missed")
         if self._gives_up and verdict.dead_letters:
             verdict.not_shown.append("max_attempts or max_crashes is set low: that only what is poison was given up")
-        result = SeedResult(seed, faults, outcome, verdict)
-        result.problems = problems_of(outcome, verdict, "" if verdict.dead_letters else differs)
+        if differs and verdict.dead_letters:
+            verdict.not_shown.append(f"seed {seed}: the result, which may lack what dead letters had: {differs}")
+            differs = ""
+        result = SeedResult(seed, faults, outcome, verdict, problems_of(outcome, verdict, differs))
         if result.good:
             shutil.rmtree(path)
         else:
