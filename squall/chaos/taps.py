@@ -170,17 +170,20 @@ class TappedSpout(Around):
             self._inner.fail_batch(again, [self._on_purpose() for _ in again])
 
     def on_failure(self, message_id: Any, failure: Failure) -> None:
-        self._log.append("fail", self._key(message_id), time.monotonic_ns(), failure.reason)
+        self._note_failure("fail", message_id, failure)
         self._inner.on_failure(message_id, failure)
 
     def fail_batch(self, message_ids: list[Any], failures: list[Failure]) -> None:
         for message_id, failure in zip(message_ids, failures, strict=True):
-            self._log.append("fail", self._key(message_id), time.monotonic_ns(), failure.reason)
+            self._note_failure("fail", message_id, failure)
         self._inner.fail_batch(message_ids, failures)
 
     def on_dead_letter(self, message_id: Any, failure: Failure) -> None:
-        self._log.append("dead", self._key(message_id), time.monotonic_ns(), failure.reason)
+        self._note_failure("dead", message_id, failure)
         self._inner.on_dead_letter(message_id, failure)
+
+    def _note_failure(self, event: str, message_id: Any, failure: Failure) -> None:
+        self._log.append(event, self._key(message_id), time.monotonic_ns(), failure.reason)
 
     def _acked(self, message_id: Any) -> bool:
         """Record an ack. False: the spout is to be told that the message has failed, though it was processed."""

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.chaos_faults import ANCHORS_TO_NEIGHBOUR, ANCHORS_TO_ROW_0, TAKES_REPEATS
+from squall.chaos.proof import PromiseBroken
+from squall.testing.fixtures import FixtureChaos
+from tests.chaos.chaos_faults import ANCHORS_TO_NEIGHBOUR, ANCHORS_TO_ROW_0, TAKES_REPEATS, numbers, topology
 from tests.process.cli import squall
 
 HERE = "tests/chaos/chaos_faults.py"
@@ -52,6 +54,16 @@ def test_a_planted_fault_is_found(fault: str, told: str, tmp_path: Path) -> None
     # A spout by which nothing can be proved is refused as wrong use.
     assert code == (2 if fault in ("forgets failures", "new ids") else 1), said
     assert told in said
+
+
+def test_the_fixture_finds_what_a_result_shows(squall_chaos: FixtureChaos) -> None:
+    def given(place: Path) -> list[str]:
+        return ["writes late", str(place)]
+
+    with pytest.raises(PromiseBroken, match="the result differs"):
+        squall_chaos.run(
+            lambda place: topology(given(place)), "kill", [1], for_secs=1.5, result=lambda place: numbers(given(place))
+        )
 
 
 @pytest.mark.nightly
