@@ -5,7 +5,7 @@ Each name is imported on first use, and with it the client library that it needs
 
 from __future__ import annotations
 
-from squall.engine.on_demand import TYPE_CHECKING, on_demand
+from squall.engine.on_demand import TYPE_CHECKING, homes_in, on_demand
 
 if TYPE_CHECKING:
     from squall.connect.durable_queue import Queue as Queue
@@ -28,27 +28,7 @@ if TYPE_CHECKING:
     from squall.connect.sql import SqlSource as SqlSource
     from squall.engine.state.sinks import SqlSink as SqlSink
 
-_HOMES = {
-    "HttpSink": "squall.connect.http_sink",
-    "HttpSource": "squall.connect.http_source",
-    "KafkaSink": "squall.connect.kafka",
-    "KafkaSource": "squall.connect.kafka",
-    "Queue": "squall.connect.durable_queue",
-    "QueueSink": "squall.connect.queue_ends",
-    "QueueSource": "squall.connect.queue_ends",
-    "RabbitSink": "squall.connect.rabbit",
-    "RabbitSource": "squall.connect.rabbit",
-    "RedisSink": "squall.connect.redis_streams",
-    "RedisSource": "squall.connect.redis_streams",
-    "ShellBolt": "squall.connect.multilang.shell_bolt",
-    "ShellError": "squall.connect.multilang.shell_process",
-    "ShellSpout": "squall.connect.multilang.shell_spout",
-    "Sink": "squall.connect.sink",
-    "Source": "squall.connect.source",
-    "SqlSink": "squall.engine.state.sinks",
-    "SqlSource": "squall.connect.sql",
-    "Unreadable": "squall.connect.source",
-}
+_HOMES = homes_in(__file__)
 
 __all__ = list(_HOMES)
 

@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+def homes_in(file: str) -> dict[str, str]:
+    """Return the names that a package imports for type checkers alone, each with its module: a line
+    `from MODULE import NAME as NAME` for each. They are read from its source, so that they stand there once."""
+    with open(file, encoding="utf-8") as source:
+        lines = map(str.split, source)
+        return {words[5]: words[1] for words in lines if len(words) == 6 and words[4] == "as"}
+
+
 def on_demand(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     """Make a package's `__getattr__`; `homes` names the module of each name."""
 

@@ -9,9 +9,9 @@ ZeroMQ, and the `squall` command must be able to take Ctrl-C before it has impor
 
 from __future__ import annotations
 
-from squall.engine.on_demand import TYPE_CHECKING, on_demand
+from squall.engine.on_demand import TYPE_CHECKING, homes_in, on_demand
 
-# For type checkers; `X as X` makes X a name of this package.
+# Not imported here, but read by `homes_in`, a line a name; `X as X` makes X a name of this package to type checkers.
 if TYPE_CHECKING:
     from squall.engine.api.acked_prefix import AckedPrefix as AckedPrefix
     from squall.engine.api.async_component import AsyncBolt as AsyncBolt
@@ -81,48 +81,14 @@ if TYPE_CHECKING:
     from squall.scheduler.cluster.local_cluster import LocalCluster as LocalCluster
     from squall.scheduler.cluster.local_cluster import run as run
 
-_HOMES = {
-    "engine.api.async_component": "AsyncBolt AsyncSpout",
-    "engine.build.builder": "BoltDeclarer Declarer TopologyBuilder",
-    "engine.build.joins": "JoinBolt",
-    "engine.build.streams": "StreamBuilder session sliding tumbling",
-    "engine.api.collectors": "BasicCollector BatchCollector BoltCollector SpoutCollector",
-    "engine.api.columns": "ColumnBatch",
-    "engine.api.component": "BasicBolt BatchBolt BatchSpout Bolt CustomGrouping Spout",
-    "engine.api.config": "Config",
-    "engine.api.context": "TopologyContext",
-    "engine.api.failure": "Failure",
-    "engine.api.functions": "bolt",
-    "engine.api.function_spout": "spout",
-    "engine.api.hooks": "BoltAckInfo BoltExecuteInfo BoltFailInfo EmitInfo SpoutAckInfo SpoutFailInfo TaskHook",
-    "engine.api.acked_prefix": "AckedPrefix",
-    "engine.api.consumer": "DataPoint LoggingMetricsConsumer MetricsConsumer TaskInfo",
-    "engine.api.replaying": "ReplayingSpout",
-    "engine.api.stream": "Emit Stream",
-    "engine.api.topology": "Topology",
-    "engine.api.tuple": "Tuple",
-    "engine.errors":
-        "ClusterError ComponentError ConfigError FailedTuple ProtocolError SquallError TopologyError Unavailable "
-        "UsageError",
-    "engine.state.sinks": "ExactSink FileSink SqlSink",
-    "engine.state.stateful": "StatefulBatchBolt StatefulBolt",
-    "engine.state.windowing.windows": "Window WindowedBolt",
-    "engine.report.run_report": "RunReport",
-    "pipeline.feed.feed_spout": "FeedSpout",
-    "pipeline.sink.parquet_sink": "ParquetSink",
-    "pipeline.tail.tail_spout": "TailSpout",
-    "scheduler.client.cluster": "Cluster",
-    "scheduler.client.job": "Job",
-    "scheduler.cluster.local_cluster": "LocalCluster run",
-}
-_ON_DEMAND = {name: f"squall.{home}" for home, names in _HOMES.items() for name in names.split()}
+_HOMES = homes_in(__file__)
 
 __version__ = "0.1.0"
 
-__all__ = list(_ON_DEMAND)
+__all__ = list(_HOMES)
 
-__getattr__ = on_demand(__name__, _ON_DEMAND)
+__getattr__ = on_demand(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_ON_DEMAND})
+    return sorted({*globals(), *_HOMES})

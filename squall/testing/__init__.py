@@ -10,9 +10,7 @@ Each is imported on first use: the plugin is in this package, and every test run
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from squall.engine.on_demand import on_demand
+from squall.engine.on_demand import TYPE_CHECKING, homes_in, on_demand
 
 if TYPE_CHECKING:
     from squall.engine.clock import ManualClock as ManualClock
@@ -26,18 +24,7 @@ if TYPE_CHECKING:
     from squall.testing.spouts import FixedSpout as FixedSpout
     from squall.testing.spouts import wait_for as wait_for
 
-_HOMES = {
-    "AckTracker": "squall.testing.spouts",
-    "FeederSpout": "squall.testing.spouts",
-    "FixedSpout": "squall.testing.spouts",
-    "ManualClock": "squall.engine.clock",
-    "SimulatedCluster": "squall.testing.simulated",
-    "TopologyFailed": "squall.testing.complete",
-    "check_sink": "squall.testing.conformance",
-    "check_source": "squall.testing.conformance",
-    "complete_topology": "squall.testing.complete",
-    "wait_for": "squall.testing.spouts",
-}
+_HOMES = homes_in(__file__)
 
 __all__ = list(_HOMES)
 
