@@ -17,7 +17,7 @@ import os
 import pickle
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -41,8 +41,8 @@ class Tapping:
     sinks: tuple[str, ...]
     key: Callable[[dict[str, Any]], Any] | None = None
     """Makes of a sink's tuple, by field, what must be the same in each run; None: all its values."""
-    rates: Mapping[str, float] | None = None
-    """Spout -> most emits per second and task, until `let_go`; None: unlimited."""
+    rates: Mapping[str, float] = field(default_factory=dict)
+    """Spout -> most emits per second and task, until `let_go`; those that are not there are unlimited."""
     by_task: bool = False
     """True if each task of a spout has message ids of its own, so that two may use the same id for two messages."""
     fail_every: int = 0

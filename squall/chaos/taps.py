@@ -91,7 +91,7 @@ class TappedSpout(Around):
         self._log = new_log(self._tapping, "source")
         self._index = context.task_index
         self._out = _SpoutOut(collector, self)
-        self._rate = (self._tapping.rates or {}).get(self._component)
+        self._rate = self._tapping.rates.get(self._component)
         self._began = self._look_secs = time.monotonic()
         self._emitted = 0
         self._in_burst = False

@@ -339,7 +339,7 @@ def test_another_result_is_a_failure_or_with_dead_letters_not_shown(
     differs = "the result differs"
     subject = Subject(chain(FeederSpout()).build(), None, Config(max_attempts=1), ("last",))
     proof = Proof(subject, ["kill"], 1.0, tmp_path, result=Mock(begin=lambda: subject.topology, end=lambda: differs))
-    expected = Expected((), SourceLaw(True, {"aa": ""}, True, {}, []), True, {}, 1, 1.0)
+    expected = Expected((), SourceLaw(True, {"aa": ""}, True, {}, []), {}, 1, 1.0)
     result = proof.try_seed(1, expected)
     told = [line for line in result.verdict.not_shown if differs in line]
     assert (result.problems, len(told)) == (([differs], 0) if answer == "ack" else ([], 1))

@@ -136,7 +136,7 @@ class _Session:
         """Learn, and try every seed."""
         expected = proof.learn()
         self.document["expected"] = {
-            "messages": expected.messages, "secs": round(expected.secs, 3), "finite": expected.finite,
+            "messages": expected.messages, "secs": round(expected.secs, 3), "finite": expected.source.ends,
             "asked": dict(expected.asked), "not_shown": expected.not_shown,
         }  # fmt: skip
         self._tell(expected_text(self.document["expected"]))
