@@ -38,10 +38,10 @@ def status_command(name: str | None, directory: str | None, as_json: bool) -> No
     """Show a topology: components, executors, workers, deaths, rates. Without NAME: the cluster. `squall top` shows a
     topology live."""
     if name is None:
-        with nimbus_of(directory) as (run_dir, client):
+        with nimbus_of(directory) as client:
             cluster = client.get_cluster()
-            document = describe_cluster(run_dir, client, cluster)
-            note(*filter(None, [room_error(run_dir.durable)]))  # as below
+            document = describe_cluster(client.run_dir, client, cluster)
+            note(*filter(None, [room_error(client.run_dir.durable)]))  # as below
         tell_unknown(cluster.unknown)
         show(as_json, with_schema("cluster", document), cluster_text(document))
         return

@@ -78,7 +78,7 @@ class LoadedRun:
         return lambda: time.monotonic() >= deadline
 
 
-@click.command("run", context_settings={"ignore_unknown_options": False})
+@click.command("run")
 @target_options
 @click.option("--workers", type=int, help="Worker processes (setting workers).")
 @click.option("--nodes", type=click.IntRange(min=1), default=1, metavar="N", help="Nodes (supervisors).  [default: 1]")

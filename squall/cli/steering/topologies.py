@@ -48,7 +48,7 @@ _MOST_DIGITS = 9
 def list_command(directory: str | None, as_json: bool) -> None:
     """List the topologies of the cluster. Exit code 1 if the store knows none although there are remains of some."""
     rows: list[ListedTopology] = []
-    with nimbus_of(directory) as (run_dir, client):
+    with nimbus_of(directory) as client:
         cluster = client.get_cluster()
         for record in cluster.topologies:
             try:
@@ -57,7 +57,7 @@ def list_command(directory: str | None, as_json: bool) -> None:
                 # It was removed between the two requests.
                 continue
             rows.append(ListedTopology(
-                name=record.name, id=record.id, status=status_of(client, record, run_dir),
+                name=record.name, id=record.id, status=status_of(client, record, client.run_dir),
                 replaced_by=None if record.successor is None else record.successor.topology.id,
                 tasks=sum(component.tasks for component in record.components),
                 executors=0 if state.assignment is None else sum(map(len, state.assignment.executors)),
@@ -85,7 +85,7 @@ def list_command(directory: str | None, as_json: bool) -> None:
 @directory_option
 def activate_command(name: str, directory: str | None) -> None:
     """Let a topology's spouts emit again."""
-    with nimbus_of(directory) as (_, client):
+    with nimbus_of(directory) as client:
         say(f"{name} is {client.activate(name).status}")
 
 
@@ -94,7 +94,7 @@ def activate_command(name: str, directory: str | None) -> None:
 @directory_option
 def deactivate_command(name: str, directory: str | None) -> None:
     """Stop a topology's spouts; what is under way is processed."""
-    with nimbus_of(directory) as (_, client):
+    with nimbus_of(directory) as client:
         say(f"{name} is {client.deactivate(name).status}")
 
 
@@ -106,7 +106,7 @@ def reset_command(name: str, directory: str | None) -> None:
 
     Workers that run are not touched; their earlier deaths no longer count against them.
     """
-    with nimbus_of(directory) as (_, client):
+    with nimbus_of(directory) as client:
         given_up = [str(slot) for slot in client.get_topology(name).topology.given_up]
         client.reset(name)
     tried = f"{', '.join(given_up)} may be used again" if given_up else "no slot had given it up"
@@ -173,7 +173,7 @@ def kill_command(
     if unknown == (name is not None):
         raise UsageError("give either the NAME of a topology or --unknown")
     if name is None:
-        with nimbus_of(directory) as (_, client):
+        with nimbus_of(directory) as client:
             ids = client.forget_unknown()
         show(as_json, {"unknown": ids}, f"removed: {', '.join(ids)}" if ids else "nothing is unknown")
         return
