@@ -21,9 +21,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from squall.chaos.tapped_bolt import TappedBolt, label_of
+from squall.chaos.tapped_bolt import Tapped, TappedBolt, label_of
 from squall.chaos.tapping import NO_ID, STEMS_FROM, Keys, Tapping, digest, is_let_go, new_log, quoted, with_keys
-from squall.engine.api.around import Around, HidingOut, hiding_last
+from squall.engine.api.around import HidingOut, hiding_last
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.failure import FAILED, Failure
 from squall.engine.api.stream import Stream
@@ -67,25 +67,14 @@ def from_state(topology: Topology) -> set[str]:
 
 def _tapped(spec: ComponentSpec, tapping: Tapping) -> ComponentSpec:
     outputs = {name: Stream(*shape.fields, STEMS_FROM, direct=shape.direct) for name, shape in spec.outputs.items()}
-    component: Any
-    if spec.is_spout:
-        component = TappedSpout(spec.component, spec.id, tapping)
-    else:
-        component = TappedBolt(spec.component, spec.id, tapping)
+    made: type[Tapped] = TappedSpout if spec.is_spout else TappedBolt
+    component: Any = made(spec.component, spec.id, tapping)
     subscriptions = tuple(map(hiding_last, spec.subscriptions))
     return replace(spec, component=component, outputs=outputs, subscriptions=subscriptions)
 
 
-class TappedSpout(Around):
+class TappedSpout(Tapped):
     """Writes the source log, and keeps a spout to its pace."""
-
-    def __init__(self, inner: Any, component: str, tapping: Tapping) -> None:
-        super().__init__(inner)
-        self._component = component
-        self._tapping = tapping
-
-    def __reduce__(self) -> Any:
-        return TappedSpout, (self._inner, self._component, self._tapping)
 
     def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: Any) -> None:
         self._log = new_log(self._tapping, "source")
