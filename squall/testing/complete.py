@@ -48,9 +48,10 @@ def complete_topology(
     """
     check_topology("complete_topology", topology)
     spouts = _fixed_spouts(topology, sources or {})
-    specs = {id_: replace(spec, **_replacement(spec, spouts.get(id_))) for id_, spec in topology.components.items()}
-    fixed = replace(topology, components=specs)
-    with SimulatedCluster(fixed, config, name="complete") as cluster:
+    fixed = {id_: _in_place_of(topology[id_], spout) for id_, spout in spouts.items()}
+    with SimulatedCluster(
+        replace(topology, components={**topology.components, **fixed}), config, name="complete"
+    ) as cluster:
         try:
             cluster.run_until(
                 lambda: cluster.drained or any(spout in spouts for spout, _, _ in cluster.failed), timeout_secs,
@@ -65,8 +66,8 @@ def complete_topology(
         return cluster.emitted
 
 
-def _replacement(spec: ComponentSpec, spout: FixedSpout | None) -> dict[str, Any]:
-    return {} if spout is None else {"component": in_place_of(spec.component, spout), "executors": 1, "tasks": 1}
+def _in_place_of(spec: ComponentSpec, spout: FixedSpout) -> ComponentSpec:
+    return replace(spec, component=in_place_of(spec.component, spout), executors=1, tasks=1)
 
 
 def _fixed_spouts(topology: Topology, sources: Mapping[str, Iterable[Any]]) -> dict[str, FixedSpout]:
