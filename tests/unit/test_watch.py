@@ -18,10 +18,11 @@ from squall import (
     Bolt,
     Config,
     FailedTuple,
-    ReplayingSpout,
+    Spout,
     Topology,
     Tuple,
     UsageError,
+    spout,
 )
 from squall.cli import main
 from squall.engine.core.local import LocalRunner
@@ -40,14 +41,8 @@ from tests.unit.wired import wired
 COUNTED: Counter[Any] = Counter()
 
 
-class Lines(ReplayingSpout):
-    outputs = ("text",)
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def read(self) -> Any:
-        return ((number, (f"{number} a b a",)) for number in range(self.count))
+def lines_of(count: int) -> Spout:
+    return spout("text")(lambda: (f"{number} a b a" for number in range(count)))
 
 
 def splits(bolt: DoesBasic, tup: Tuple, collector: BasicCollector) -> None:
@@ -81,7 +76,7 @@ COUNT = DoesBasic(counts, ("word",))
 def topology_of(count: BasicBolt | Bolt | BatchBolt, lines: int) -> Topology:
     split = DoesBasic(splits, {"default": ("word",), "lengths": ("length",)})
     return wired(
-        lines=(Lines(lines), 1), split=(split, 2, "shuffle lines"), count=(count, 2, "fields split word"),
+        lines=(lines_of(lines), 1), split=(split, 2, "shuffle lines"), count=(count, 2, "fields split word"),
         last=(COUNT, 2, "all count"), lengths=(COUNT, 1, "shuffle split/lengths"),
     ).build()
 
