@@ -48,10 +48,8 @@ def complete_topology(
     """
     check_topology("complete_topology", topology)
     spouts = _fixed_spouts(topology, sources or {})
-    fixed = {id_: _in_place_of(topology[id_], spout) for id_, spout in spouts.items()}
-    with SimulatedCluster(
-        replace(topology, components={**topology.components, **fixed}), config, name="complete"
-    ) as cluster:
+    fixed = replace(topology, components={**topology.components, **spouts})
+    with SimulatedCluster(fixed, config, name="complete") as cluster:
         try:
             cluster.run_until(
                 lambda: cluster.drained or any(spout in spouts for spout, _, _ in cluster.failed), timeout_secs,
@@ -66,11 +64,7 @@ def complete_topology(
         return cluster.emitted
 
 
-def _in_place_of(spec: ComponentSpec, spout: FixedSpout) -> ComponentSpec:
-    return replace(spec, component=in_place_of(spec.component, spout), executors=1, tasks=1)
-
-
-def _fixed_spouts(topology: Topology, sources: Mapping[str, Iterable[Any]]) -> dict[str, FixedSpout]:
+def _fixed_spouts(topology: Topology, sources: Mapping[str, Iterable[Any]]) -> dict[str, ComponentSpec]:
     tuples: dict[str, dict[str, list[Any]]] = {}
     for key, values in sources.items():
         component, _, stream = key.partition("/")
@@ -78,10 +72,12 @@ def _fixed_spouts(topology: Topology, sources: Mapping[str, Iterable[Any]]) -> d
             known = ", ".join(repr(spout.id) for spout in topology.spouts)
             raise UsageError(f"source {key!r}: {component!r} is no spout of this topology; its spouts are {known}")
         tuples.setdefault(component, {})[stream or DEFAULT_STREAM] = list(values)
-    return {
-        component: FixedSpout(plain_outputs(topology[component].outputs), streams)
-        for component, streams in tuples.items()
-    }
+    fixed = {}
+    for component, streams in tuples.items():
+        spec = topology[component]
+        spout = in_place_of(spec.component, FixedSpout(plain_outputs(spec.outputs), streams))
+        fixed[component] = replace(spec, component=spout, executors=1, tasks=1)
+    return fixed
 
 
 def _described(failures: list[tuple[str, Any, Failure]]) -> list[str]:
