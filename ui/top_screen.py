@@ -20,7 +20,6 @@ from textual.widgets import DataTable, Footer, Static
 
 from squall.engine.errors import SquallError
 from squall.engine.foreign.text import plain
-from squall.ipc.rundir import RunDir
 from squall.scheduler.client.described import describe
 from squall.scheduler.client.job import Job
 from squall.ui.charts import component_rates
@@ -84,7 +83,7 @@ class Top(App[None]):
     ]
 
     def __init__(
-        self, opened: Callable[[], AbstractContextManager[tuple[RunDir, Job]]],
+        self, opened: Callable[[], AbstractContextManager[Job]],
         headline: Callable[[dict[str, Any]], list[str]], interval_secs: float,
     ) -> None:
         """`opened` connects to the topology; `headline` describes it in a few lines."""
@@ -116,10 +115,10 @@ class Top(App[None]):
     def _follow(self) -> None:
         while not self._over.is_set():
             try:
-                with self._opened() as (run_dir, job):
+                with self._opened() as job:
                     before = job.stats()
                     while not self._over.wait(self._interval_secs):
-                        document = describe(run_dir, job, before)
+                        document = describe(job.run_dir, job, before)
                         before = job.stats()
                         self._tell(self.show, document)
             except SquallError as error:

@@ -422,7 +422,7 @@ def _judge_message(key: str, message: Message, laws: Sequence[Law], verdict: See
     if not message.emits:
         verdict.find(INVENTED, name, "it was answered, and no spout emitted it")
         return
-    before = len(verdict.findings), sum(verdict.counts.values())
+    before = sum(verdict.counts.values())
     if message.dead is not None:
         verdict.dead_letters += 1
     elif message.acked_ns is None:
@@ -431,7 +431,7 @@ def _judge_message(key: str, message: Message, laws: Sequence[Law], verdict: See
     for law in laws:
         if law.asks != NOTHING:
             _judge_records(key, message, law, verdict)
-    if (len(verdict.findings), sum(verdict.counts.values())) == before and message.dead is None:
+    if sum(verdict.counts.values()) == before and message.dead is None:
         verdict.ok += 1
         verdict.recovered += message.emits > 1
 

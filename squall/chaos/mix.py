@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
+from squall.chaos.tapping import STEMS_FROM
 from squall.engine.errors import UsageError
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
 from squall.scheduler.faults.catalogue import AT_START, CATALOGUE, ActsOn
@@ -92,7 +93,7 @@ _PARAMETERS: dict[str, Callable[[random.Random, Places], dict[str, str]]] = {
     "bad-code": lambda rng, _: {"fails": rng.choice(("load", "prepare"))},
     "clock": lambda rng, _: {"secs": str(rng.randint(-_JUMP_SECS, _JUMP_SECS))},
     "poison": lambda rng, places: {
-        "field": places.key_field, "matches": f"^{rng.getrandbits(64):016x}"[: 1 + rng.choice(_KEY_DIGITS)],
+        "field": STEMS_FROM, "matches": f"^{rng.getrandbits(64):016x}"[: 1 + rng.choice(_KEY_DIGITS)],
         "does": rng.choice(("exception", "exit", "segfault", "hang")),
     },
 }  # fmt: skip
@@ -107,8 +108,6 @@ class Places:
     workers: Sequence[str]
     components: Sequence[str]
     bolts: Sequence[str] = ()
-    key_field: str = ""
-    """The field of every bolt's input in which the taps keep the key of its message."""
     sink_workers: Sequence[str] = ()
     """Workers with sinks and without spouts: no spout that begins anew heals what their deaths lose."""
     sinks: Sequence[str] = ()

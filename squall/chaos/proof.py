@@ -64,7 +64,6 @@ class Expected:
 
     laws: tuple[Law, ...]
     source: SourceLaw
-    finite: bool
     rates: Mapping[str, float]
     """Spout -> most emits per second and task: a finite source lasts as long as the faults; none is at its limit."""
     messages: int
@@ -185,7 +184,7 @@ class Proof:
         if self._result is None:
             _check_compared(laws)
         expected = Expected(
-            tuple(laws), source, finite, self._rates(outcome, finite=finite),
+            tuple(laws), source, self._rates(outcome, finite=finite),
             len(first.messages), outcome.secs, _dead_in(first) | _dead_in(second), by_task,
             {law.label: law.compares for law in laws} | ({} if self._result is None else {"--result": "result"}),
         )
@@ -230,7 +229,7 @@ class Proof:
         subject = self._subject
         if self._result is not None:
             subject = replace(subject, topology=self._result.begin())
-        tapped = Tapping(str(path), subject.sinks, self._key, rates or None, **tapping)
+        tapped = Tapping(str(path), subject.sinks, self._key, rates, **tapping)
         outcome = run(subject, tapped, draw, for_secs or self._for_secs, to_its_end, self._should_stop)
         return path, outcome, "" if self._result is None else self._result.end()
 
@@ -263,7 +262,7 @@ class Proof:
             return faults
 
         name, by_task = f"seed-{seed}-", expected.by_task
-        path, outcome, differs = self._run(name, drawn, expected.rates, expected.finite, by_task=by_task)
+        path, outcome, differs = self._run(name, drawn, expected.rates, expected.source.ends, by_task=by_task)
         seen = read_run(path)
         verdict = judge(seen, expected.laws, expected.source, self._may_die(outcome, expected))
         verdict.asked |= expected.asked
@@ -275,8 +274,10 @@ class Proof:
             verdict.not_shown.append(f"seed {seed}: a death of {worker}: its kill was missed")
         if self._gives_up and verdict.dead_letters:
             verdict.not_shown.append("max_attempts or max_crashes is set low: that only what is poison was given up")
-        result = SeedResult(seed, faults, outcome, verdict)
-        result.problems = problems_of(outcome, verdict, "" if verdict.dead_letters else differs)
+        if differs and verdict.dead_letters:
+            verdict.not_shown.append(f"seed {seed}: the result, which may lack what dead letters had: {differs}")
+            differs = ""
+        result = SeedResult(seed, faults, outcome, verdict, problems_of(outcome, verdict, differs))
         if result.good:
             shutil.rmtree(path)
         else:

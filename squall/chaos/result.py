@@ -1,15 +1,14 @@
 """A topology's result, outside of the topology: what its sinks wrote, read back by a function of the user's after each
 run, and compared with that of the first run, which has no faults.
 
-Guarantees: no run finds the result of an earlier one: the topology is built anew for each, and an ARG {} stands for a
-new directory.
+Guarantees: no run finds the result of an earlier one: the topology is built anew for each, in a new directory.
 """
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -24,23 +23,19 @@ _SHOWN_CHARACTERS = 60
 class Result:
     """Reads the results of runs, one after the other."""
 
-    def __init__(
-        self, build: Callable[[list[str]], Topology], read: Callable[[list[str]], Any], arguments: Sequence[str],
-        directory: Path,
-    ) -> None:
-        """`build`, `read`: make the topology, and read its result, by these ARGS."""
-        self._build, self._read = build, read
-        self._arguments, self._directory = arguments, directory
+    def __init__(self, build: Callable[[Path], Topology], read: Callable[[Path], Any], directory: Path) -> None:
+        """`build`, `read`: make the topology, and read its result, in a run's own directory, which is below
+        `directory`."""
+        self._build, self._read, self._directory = build, read, directory
         self._first: list[Any] = []
         """The results of the first run, before it and after it."""
 
     def begin(self) -> Topology:
         """Build the topology for a run. UsageError if the result of an earlier run is still there."""
         self._path = Path(tempfile.mkdtemp(prefix="result-", dir=self._directory))
-        self._given = [text.replace(PLACE, str(self._path)) for text in self._arguments]
-        topology = self._build(self._given)
+        topology = self._build(self._path)
         try:
-            before = self._read(self._given)
+            before = self._read(self._path)
         except UsageError:  # there may be nothing to read yet
             before = None
         if len(self._first) == 2 and before == self._first[1] != self._first[0]:
@@ -55,7 +50,7 @@ class Result:
     def end(self) -> str:
         """Read the result of a run; return how it differs from that of the first one, "" if it does not."""
         try:
-            value = self._read(self._given)
+            value = self._read(self._path)
         except UsageError as error:
             if len(self._first) < 2:
                 raise

@@ -11,8 +11,17 @@ from collections.abc import Iterable, Mapping
 from itertools import chain, repeat
 from typing import Any
 
-from squall.chaos.line_log import LineLog, digest, quoted
-from squall.chaos.tapping import NO_ID, STEMS_FROM, Keys, Tapping, is_let_go, new_log, with_keys
+from squall.chaos.tapping import (
+    NO_ID,
+    STEMS_FROM,
+    Keys,
+    Tapping,
+    digest,
+    is_let_go,
+    new_log,
+    quoted,
+    with_keys,
+)
 from squall.engine.api.around import Around, HiddenField, HidingOut, listed
 from squall.engine.api.async_component import AsyncBolt
 from squall.engine.api.columns import ColumnBatch
@@ -31,24 +40,26 @@ def label_of(component: str, source: str, stream: str) -> str:
     return f"{component} from {source}/{stream}"
 
 
-class TappedBolt(Around):
-    """Passes keys from each input tuple to the tuples made from it, and records the input if the bolt is a sink."""
+class Tapped(Around):
+    """A component with a tap, as it travels to its workers."""
 
     def __init__(self, inner: Any, component: str, tapping: Tapping) -> None:
         super().__init__(inner)
         self._component = component
         self._tapping = tapping
-        self._hidden = HiddenField(STEMS_FROM)
-        self._log: LineLog | None = None
-        self._refused: dict[str, float] = {}
-        """Message -> until when its tuples are lost on purpose, in seconds of the monotonic clock."""
 
     def __reduce__(self) -> Any:
-        return TappedBolt, (self._inner, self._component, self._tapping)
+        return type(self), (self._inner, self._component, self._tapping)
+
+
+class TappedBolt(Tapped):
+    """Passes keys from each input tuple to the tuples made from it, and records the input if the bolt is a sink."""
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext, *collector: Any) -> None:
-        if self._component in self._tapping.sinks:
-            self._log = new_log(self._tapping, "sink")
+        self._hidden = HiddenField(STEMS_FROM)
+        self._log = new_log(self._tapping, "sink") if self._component in self._tapping.sinks else None
+        self._refused: dict[str, float] = {}
+        """Message -> until when its tuples are lost on purpose, in seconds of the monotonic clock."""
         if collector:
             self._out: Any = _AnchoredOut(collector[0])
             self._inner.prepare(conf, context, self._out)

@@ -21,10 +21,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from squall.chaos.line_log import digest, quoted
-from squall.chaos.tapped_bolt import TappedBolt, label_of
-from squall.chaos.tapping import NO_ID, STEMS_FROM, Keys, Tapping, is_let_go, new_log, with_keys
-from squall.engine.api.around import Around, HidingOut, hiding_last
+from squall.chaos.tapped_bolt import Tapped, TappedBolt, label_of
+from squall.chaos.tapping import NO_ID, STEMS_FROM, Keys, Tapping, digest, is_let_go, new_log, quoted, with_keys
+from squall.engine.api.around import HidingOut, hiding_last
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.failure import FAILED, Failure
 from squall.engine.api.stream import Stream
@@ -68,31 +67,20 @@ def from_state(topology: Topology) -> set[str]:
 
 def _tapped(spec: ComponentSpec, tapping: Tapping) -> ComponentSpec:
     outputs = {name: Stream(*shape.fields, STEMS_FROM, direct=shape.direct) for name, shape in spec.outputs.items()}
-    component: Any
-    if spec.is_spout:
-        component = TappedSpout(spec.component, spec.id, tapping)
-    else:
-        component = TappedBolt(spec.component, spec.id, tapping)
+    made: type[Tapped] = TappedSpout if spec.is_spout else TappedBolt
+    component: Any = made(spec.component, spec.id, tapping)
     subscriptions = tuple(map(hiding_last, spec.subscriptions))
     return replace(spec, component=component, outputs=outputs, subscriptions=subscriptions)
 
 
-class TappedSpout(Around):
+class TappedSpout(Tapped):
     """Writes the source log, and keeps a spout to its pace."""
-
-    def __init__(self, inner: Any, component: str, tapping: Tapping) -> None:
-        super().__init__(inner)
-        self._component = component
-        self._tapping = tapping
-
-    def __reduce__(self) -> Any:
-        return TappedSpout, (self._inner, self._component, self._tapping)
 
     def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: Any) -> None:
         self._log = new_log(self._tapping, "source")
         self._index = context.task_index
         self._out = _SpoutOut(collector, self)
-        self._rate = (self._tapping.rates or {}).get(self._component)
+        self._rate = self._tapping.rates.get(self._component)
         self._began = self._look_secs = time.monotonic()
         self._emitted = 0
         self._in_burst = False
@@ -171,17 +159,20 @@ class TappedSpout(Around):
             self._inner.fail_batch(again, [self._on_purpose() for _ in again])
 
     def on_failure(self, message_id: Any, failure: Failure) -> None:
-        self._log.append("fail", self._key(message_id), time.monotonic_ns(), failure.reason)
+        self._note_failure("fail", message_id, failure)
         self._inner.on_failure(message_id, failure)
 
     def fail_batch(self, message_ids: list[Any], failures: list[Failure]) -> None:
         for message_id, failure in zip(message_ids, failures, strict=True):
-            self._log.append("fail", self._key(message_id), time.monotonic_ns(), failure.reason)
+            self._note_failure("fail", message_id, failure)
         self._inner.fail_batch(message_ids, failures)
 
     def on_dead_letter(self, message_id: Any, failure: Failure) -> None:
-        self._log.append("dead", self._key(message_id), time.monotonic_ns(), failure.reason)
+        self._note_failure("dead", message_id, failure)
         self._inner.on_dead_letter(message_id, failure)
+
+    def _note_failure(self, event: str, message_id: Any, failure: Failure) -> None:
+        self._log.append(event, self._key(message_id), time.monotonic_ns(), failure.reason)
 
     def _acked(self, message_id: Any) -> bool:
         """Record an ack. False: the spout is to be told that the message has failed, though it was processed."""

@@ -16,12 +16,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from squall.chaos.deaths import DaemonWatch, Death, DeathClaims
-from squall.chaos.injector import Injected, Injector
-from squall.chaos.line_log import UnendedMessages
+from squall.chaos.injected import DaemonWatch, Death, DeathClaims, Injected, Injector
 from squall.chaos.mix import Places
 from squall.chaos.result_text import failures_text
-from squall.chaos.tapping import STEMS_FROM, Tapping, let_go
+from squall.chaos.tapping import Tapping, UnendedMessages, let_go
 from squall.chaos.taps import tap
 from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
@@ -141,7 +139,7 @@ def _observe(
         here = {executor.component for executor in executors}
         if not here.isdisjoint(subject.sinks) and here.isdisjoint(components.keys() - set(bolts)):
             sink_workers.append(worker)
-    faults = draw(Places(workers, list(components), bolts, STEMS_FROM, sink_workers, subject.sinks))
+    faults = draw(Places(workers, list(components), bolts, sink_workers, subject.sinks))
     injector = Injector(cluster, faults, outcome.started_secs)
     outcome.injected = injector.injected
     daemons = DaemonWatch(cluster.run_dir, subject.nodes)
@@ -160,7 +158,7 @@ def _observe(
             outcome.exhausted = watch.until(for_secs, lambda: not faults and job.is_drained())
         finally:
             injector.heal()
-        if to_its_end or tapping.rates is None:
+        if to_its_end or not tapping.rates:
             # Else it would run into the next timeouts at full speed, and never be at rest.
             let_go(tapping)
         outcome.healed_secs = outcome.now()

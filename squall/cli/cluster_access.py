@@ -14,7 +14,6 @@ from squall.cli.output import note
 from squall.engine.plural import plural
 from squall.engine.report.account import Unfinished
 from squall.ipc.private import naming
-from squall.ipc.rundir import RunDir
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient
 from squall.scheduler.client.standing import DIRECTORY_VARIABLE, cluster_path, connect_to, job_named
@@ -45,22 +44,18 @@ def tell_away() -> None:
 
 
 @contextlib.contextmanager
-def nimbus_of(directory: str | None) -> Iterator[tuple[RunDir, NimbusClient]]:
+def nimbus_of(directory: str | None) -> Iterator[NimbusClient]:
     """Connect to the running cluster that the user chose."""
-    run_dir, client = connect_to(directory, tell_away)
+    _, client = connect_to(directory, tell_away)
     with client:
-        yield run_dir, client
+        yield client
 
 
 @contextlib.contextmanager
 def job_of(directory: str | None, name: str) -> Iterator[Job]:
     """Connect to a topology of the running cluster that the user chose."""
-    with nimbus_of(directory) as (run_dir, client):
-        job = job_named(client, run_dir, name)
-        try:
-            yield job
-        finally:
-            job.close()
+    with nimbus_of(directory) as client, contextlib.closing(job_named(client, client.run_dir, name)) as job:
+        yield job
 
 
 def left_pending(left: Unfinished, limit: float, waited_secs: float) -> str:

@@ -11,9 +11,7 @@ import importlib
 import io
 import sys
 import traceback
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -25,28 +23,21 @@ EXIT_FAILURE, EXIT_USAGE = 1, 2
 
 
 class LazyGroup(click.Group):
-    """Shows its help without an import; each command is imported from its home on first use.
-
-    `homes`: command -> its module below `squall.cli`, which has it as NAME_command, and its line in the group's help.
-    """
-
-    def __init__(self, *arguments: Any, homes: Mapping[str, tuple[str, str]], **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._homes = homes
+    """Shows its help without an import; each command is imported from its home on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*self._homes, *self.commands})
+        return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.commands and cmd_name in self._homes:
-            module = importlib.import_module(f"squall.cli.{self._homes[cmd_name][0]}")
-            self.add_command(getattr(module, f"{cmd_name.replace('-', '_')}_command"), cmd_name)
-        return self.commands.get(cmd_name)
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"squall.cli.{COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = [(name, self._homes[name][1]) for name in self.list_commands(ctx) if name in self._homes]
         with formatter.section("Commands"):
-            formatter.write_dl(rows)
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
 
 
 STANDING = {
@@ -63,10 +54,10 @@ STANDING = {
     "rebalance": ("steering.topologies", "Drain a topology and spread it anew."),
     "reset": ("steering.topologies", "Start the FAILED slots of a topology anew."),
     "kill": ("steering.topologies", "Drain a topology and remove it."),
-    "logs": ("looking.logs", "Show the output of a topology's workers."),
+    "logs": ("looking.workers", "Show the output of a topology's workers."),
     "trace": ("looking.trace", "Show the way of single records through a topology."),
     "tap": ("looking.trace", "Show tuples of a component as they pass."),
-    "clean": ("steering.clean", "List or remove what topologies that are gone have left."),
+    "clean": ("steering.topologies", "List or remove what topologies that are gone have left."),
     "inject": ("steering.inject", "Break something in a running cluster on purpose."),
     "heal": ("steering.inject", "End faults that are in force."),
 }
@@ -76,23 +67,23 @@ COMMANDS = {
     **STANDING,
     "ui": ("steering.ui", "Serve a web page that shows the cluster live."),
     "faults": ("steering.inject", "List every fault that can be injected."),
-    "dead-letters": ("data.dead_letters", "List messages that were given up, or give them back."),
-    "state": ("data.state", "Show, export or import the state of a topology's bolts."),
-    "top": ("looking.top", "Show a topology live in the terminal."),
-    "profile": ("looking.profile", "Draw a flame graph of a worker."),
-    "doctor": ("looking.doctor", "Tell what is missing or misset on this machine."),
-    "config": ("running.config", "Show settings, and where they come from."),
+    "dead-letters": ("data.kept", "List messages that were given up, or give them back."),
+    "state": ("data.kept", "Show, export or import the state of a topology's bolts."),
+    "top": ("looking.status", "Show a topology live in the terminal."),
+    "profile": ("looking.workers", "Draw a flame graph of a worker."),
+    "doctor": ("looking.setup", "Tell what is missing or misset on this machine."),
+    "config": ("looking.setup", "Show settings, and where they come from."),
     "queue": ("data.queue", "Use a durable queue in a directory."),
     "thrift": ("steering.ui", "Serve Storm's Nimbus interface."),
     "prepare": ("data.spark", "Make a feed from text files, with Spark."),
     "verify": ("data.verify", "Check results with Spark."),
     "spark": ("data.spark", "Tell what of a topology runs on Spark."),
 }
+"""Command -> its module below `squall.cli`, which has it as NAME_command, and its line in the group's help."""
 
 
 @click.group(
-    cls=LazyGroup, homes=COMMANDS,
-    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "SQUALL"},
+    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "SQUALL"},
 )
 @click.option("--debug", is_flag=True, allow_from_autoenv=False, help="Show the traceback of an error.")
 @click.version_option(__version__, prog_name="squall", allow_from_autoenv=False)

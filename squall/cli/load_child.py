@@ -56,7 +56,7 @@ def load_apart(
     """Import `target` in a process of its own. UsageError (its note is the user's traceback) if that fails; click's
     Exit if the topology's function ended the process."""
     command = [*interpreter("squall.cli.load_child"), target, app_dir or "", *arguments]
-    request = msgspec.msgpack.encode((layers.below, layers.above))
+    request = msgspec.msgpack.encode(layers.places)
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **(environment or {})},
         start_new_session=True,
@@ -87,7 +87,7 @@ def load_apart(
 def main(target: str, app_dir: str, *arguments: str) -> NoReturn:
     """The process."""
     process.die_with_parent()
-    layers = Layers(*msgspec.msgpack.decode(sys.stdin.buffer.read()))
+    layers = Layers(msgspec.msgpack.decode(sys.stdin.buffer.read()))
     out = reserve_stdout()
     outcome: ChildAnswer | Refusal | int
     try:

@@ -23,8 +23,8 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
+from squall.cli.options import GivenTopology, flux_file, read_target
 from squall.cli.output import note
-from squall.cli.topology_target import GivenTopology, flux_file, read_target
 from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
 from squall.engine.errors import SquallError, UsageError

@@ -13,6 +13,7 @@ import contextlib
 import os
 import select
 import sys
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -108,3 +109,17 @@ def exit_code(report: RunReport, fail_on_late: bool = False) -> int:
         return EXIT_DEAD_LETTERS
     left = report.unanswered + report.untracked.unprocessed + report.untracked.unknown
     return EXIT_UNPROCESSED if left else EXIT_OK
+
+
+class Stages:
+    """Prints one line on stderr per stage, with the seconds since the start: stdout is for the outcome."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+
+    @property
+    def elapsed_secs(self) -> float:
+        return time.monotonic() - self._started
+
+    def __call__(self, line: str) -> None:
+        note(f"[{self.elapsed_secs:5.1f} s] {line}")

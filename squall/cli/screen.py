@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from squall.cli.output import TAB, closed_pipe_is_no_error, say, say_json
+from squall.cli.output import TAB, closed_pipe_is_no_error, note, say, say_json
 from squall.engine.foreign.text import plain
 from squall.engine.plural import short
 from squall.ipc.private import naming
@@ -118,13 +118,6 @@ def is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
 
 
-def interval_or_default(interval_secs: float | None, stream: TextIO | None) -> float:
-    """The time between two looks: as the user said, or what suits the stream."""
-    if interval_secs is not None:
-        return interval_secs
-    return SCREEN_INTERVAL_SECS if is_terminal(stream) else LINE_INTERVAL_SECS
-
-
 def show(as_json: bool, document: Any, blocks: Block | Sequence[Block]) -> None:
     """Print the outcome of a command on stdout: the document, or the blocks with an empty line between two of them."""
     with closed_pipe_is_no_error():
@@ -145,10 +138,9 @@ def print_blocks(blocks: Sequence[Block]) -> None:
 
 
 class Screen:
-    """What changes: a part of a terminal that is drawn anew; elsewhere one more line, by `tell`."""
+    """What changes: a part of a terminal that is drawn anew; elsewhere one more line on stderr."""
 
-    def __init__(self, stream: TextIO | None, tell: Callable[[str], None]) -> None:
-        self._tell = tell
+    def __init__(self, stream: TextIO | None) -> None:
         self._live = None
         if stream is not None and is_terminal(stream):
             from rich.live import Live
@@ -158,17 +150,17 @@ class Screen:
             )
             self._live.start()
 
-    def show(self, blocks: Sequence[Block], line: str) -> None:
-        """Show a state: blocks on a terminal, a line elsewhere."""
+    def show(self, name: str, line: str) -> None:
+        """Show a state: on a terminal with the name of what it is of."""
         if self._live is None:
-            self._tell(line)
+            note(line)
         else:
-            self._live.update(_rendered(blocks), refresh=True)
+            self._live.update(_rendered([f"{name} {line}"]), refresh=True)
 
     def tell(self, line: str, style: str = "") -> None:
         """Print a line, above the state."""
         if self._live is None:
-            self._tell(line)
+            note(line)
         else:
             self._live.console.print(_rendered([Cell(line, style)]))
 

@@ -31,7 +31,7 @@ OWN_FILE, PROJECT_FILE = "squall.toml", "pyproject.toml"
 _SETTINGS = "squall.settings_file"
 """Key of the settings from the file in the `meta` of a context."""
 _WORDS = {"none": None, "null": None, "true": True, "false": False}
-_IN_FILE, _IN_VARIABLE, _ON_COMMAND_LINE = "settings file", "variable", "option"
+_IN_FILE, _IN_CODE, _IN_VARIABLE, _ON_COMMAND_LINE = "settings file", "code", "variable", "option"
 _PLACES = {ParameterSource.DEFAULT_MAP: _IN_FILE, ParameterSource.ENVIRONMENT: _IN_VARIABLE}
 
 settings_option = click.option(
@@ -42,10 +42,10 @@ settings_option = click.option(
 
 @dataclass(frozen=True)
 class Layers:
-    """The settings given to a command, in two parts: the code's come between them. Place -> settings, the last wins."""
+    """The settings given to a command."""
 
-    below: dict[str, dict[str, Any]]
-    above: dict[str, dict[str, Any]]
+    places: dict[str, dict[str, Any]]
+    """Place -> settings, the last wins. Among them is the code, whose settings are known later."""
 
     def config(self, code: Config | None = None) -> Config:
         """Return the settings that hold, with those of the code."""
@@ -59,21 +59,21 @@ class Layers:
         return next((place for place, layer in reversed(self._ordered(code).items()) if key in layer), "default")
 
     def _ordered(self, code: Config | None) -> dict[str, dict[str, Any]]:
-        return {**self.below, "code": {} if code is None else code.explicit(), **self.above}
+        return self.places | {_IN_CODE: {} if code is None else code.explicit()}
 
 
 def layers_of(settings: Iterable[str] = (), defaults: Mapping[str, Any] | None = None, **options: Any) -> Layers:
     """Collect the settings given to the current command; `options` stand for the settings of their names."""
     context = click.get_current_context()
     places: dict[str, dict[str, Any]] = {
-        _IN_FILE: dict(context.meta.get(_SETTINGS, {})), _IN_VARIABLE: _variables(), _ON_COMMAND_LINE: {},
+        "default of the command": dict(defaults or {}), _IN_FILE: dict(context.meta.get(_SETTINGS, {})), _IN_CODE: {},
+        _IN_VARIABLE: _variables(), _ON_COMMAND_LINE: {},
     }
     given = {name: {name: value} for name, value in options.items() if value is not None}
     for parameter, values in {"settings": dict(map(_parsed, settings)), **given}.items():
         source = context.get_parameter_source(parameter)
         places[_PLACES.get(source, _ON_COMMAND_LINE) if source else _ON_COMMAND_LINE] |= Config(**values).explicit()
-    below = {"default of the command": dict(defaults or {}), _IN_FILE: places.pop(_IN_FILE)}
-    return Layers(below, places)
+    return Layers(places)
 
 
 def _parsed(setting: str) -> tuple[str, Any]:

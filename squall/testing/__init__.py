@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from squall.testing.spouts import AckTracker as AckTracker
     from squall.testing.spouts import FeederSpout as FeederSpout
     from squall.testing.spouts import FixedSpout as FixedSpout
-    from squall.testing.waiting import wait_for as wait_for
+    from squall.testing.spouts import wait_for as wait_for
 
 _HOMES = {
     "AckTracker": "squall.testing.spouts",
@@ -36,7 +36,7 @@ _HOMES = {
     "check_sink": "squall.testing.conformance",
     "check_source": "squall.testing.conformance",
     "complete_topology": "squall.testing.complete",
-    "wait_for": "squall.testing.waiting",
+    "wait_for": "squall.testing.spouts",
 }
 
 __all__ = list(_HOMES)

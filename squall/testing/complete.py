@@ -48,8 +48,7 @@ def complete_topology(
     """
     check_topology("complete_topology", topology)
     spouts = _fixed_spouts(topology, sources or {})
-    specs = {id_: replace(spec, **_replacement(spec, spouts.get(id_))) for id_, spec in topology.components.items()}
-    fixed = replace(topology, components=specs)
+    fixed = replace(topology, components={**topology.components, **spouts})
     with SimulatedCluster(fixed, config, name="complete") as cluster:
         try:
             cluster.run_until(
@@ -65,11 +64,7 @@ def complete_topology(
         return cluster.emitted
 
 
-def _replacement(spec: ComponentSpec, spout: FixedSpout | None) -> dict[str, Any]:
-    return {} if spout is None else {"component": in_place_of(spec.component, spout), "executors": 1, "tasks": 1}
-
-
-def _fixed_spouts(topology: Topology, sources: Mapping[str, Iterable[Any]]) -> dict[str, FixedSpout]:
+def _fixed_spouts(topology: Topology, sources: Mapping[str, Iterable[Any]]) -> dict[str, ComponentSpec]:
     tuples: dict[str, dict[str, list[Any]]] = {}
     for key, values in sources.items():
         component, _, stream = key.partition("/")
@@ -77,10 +72,12 @@ def _fixed_spouts(topology: Topology, sources: Mapping[str, Iterable[Any]]) -> d
             known = ", ".join(repr(spout.id) for spout in topology.spouts)
             raise UsageError(f"source {key!r}: {component!r} is no spout of this topology; its spouts are {known}")
         tuples.setdefault(component, {})[stream or DEFAULT_STREAM] = list(values)
-    return {
-        component: FixedSpout(plain_outputs(topology[component].outputs), streams)
-        for component, streams in tuples.items()
-    }
+    fixed = {}
+    for component, streams in tuples.items():
+        spec = topology[component]
+        spout = in_place_of(spec.component, FixedSpout(plain_outputs(spec.outputs), streams))
+        fixed[component] = replace(spec, component=spout, executors=1, tasks=1)
+    return fixed
 
 
 def _described(failures: list[tuple[str, Any, Failure]]) -> list[str]:

@@ -83,9 +83,7 @@ def check_source(
         source = _watched(make(records), seen.ids, number)
         topology = _reading(source, _Record(seen.path, number, fails=True), tasks)
         job = cluster.submit("check-source-deaths", topology, Config(workers=1))
-        for kill in range(1, KILLS + 1):
-            seen.wait(kill * records // (KILLS + 1), job)
-            _kill(cluster, job, kill)
+        _kill_often(cluster, job, records, lambda: len(set(seen.read())))
         seen.wait(records, job)
         job.kill(wait_secs=STILL_SECS)
         _say_misnamed(seen)
@@ -111,26 +109,25 @@ def check_sink(
     assert not ordered or found == sorted(found), "records were written out of order though nothing failed"
 
     job = cluster.submit("check-sink-deaths", _writing(sink, outputs, row, records, 2 * records), Config(workers=1))
-    for kill in range(1, KILLS + 1):
-        _until(partial(_has_acked, job, kill * records // (KILLS + 1)), lambda: job.stats().acked, job)
-        _kill(cluster, job, kill)
+    _kill_often(cluster, job, records, lambda: job.stats().acked)
     job.wait_until_drained(timeout=STILL_SECS)
     job.kill()
     return _judged([number - records for number in read() if number >= records], records)
 
 
-def _kill(cluster: LocalCluster, job: Job, number: int) -> None:
-    """Kill the worker for this time, once it is back from the time before."""
+def _kill_often(cluster: LocalCluster, job: Job, records: int, count: Callable[[], int]) -> None:
+    """Kill the worker whenever another share of the records is done, and it is back from the time before."""
 
     def times_back() -> int:
         return sum(one.ready_after_secs is not None for one in job.stats().restarts)
 
-    _until(lambda: times_back() >= number - 1, times_back, job)
-    cluster.inject("kill", *job.stats().workers)
+    def may_be_killed(kill: int) -> bool:
+        is_far = count() >= (kill + 1) * records // (KILLS + 1) or job.stats().drained
+        return is_far and times_back() >= kill
 
-
-def _has_acked(job: Job, records: int) -> bool:
-    return job.stats().acked >= records
+    for kill in range(KILLS):
+        _until(partial(may_be_killed, kill), lambda: (count(), times_back()), job)
+        cluster.inject("kill", *job.stats().workers)
 
 
 def _reading(source: Source, record: _Record, tasks: int = 1) -> Any:

@@ -8,7 +8,8 @@ processes of the cluster and those that components started, the run directory, d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 
 from squall.chaos.mix import kinds_of
 from squall.chaos.proof import Proof, SeedResult
+from squall.chaos.result import Result
 from squall.chaos.result_text import seed_text, timeline_text
 from squall.chaos.taps import sinks_of
 from squall.chaos.trial import SETTINGS, Subject
@@ -28,48 +30,72 @@ from squall.scheduler.cluster.local_cluster import LocalCluster
 from squall.testing.run_leftovers import left_behind
 
 
+@dataclass(frozen=True)
 class FixtureChaos:
     """Runs topologies under faults. Components may be defined in the test's own module."""
 
-    def __init__(
-        self, directory: Path, module: ModuleType | None, *, faults: str = "all", seeds: Iterable[int] = range(3),
-        for_secs: float = 2.0, sinks: Sequence[str] = (), nodes: int = 1,
-    ) -> None:
-        """`directory`: for logs of emits and receipts. The rest: defaults of `run`, from the test's marker."""
-        self._directory = directory
-        self._module = module
-        self._faults = faults
-        self._seeds = seeds
-        self._for_secs = for_secs
-        self._sinks = sinks
-        self._nodes = nodes
+    directory: Path
+    """The place for logs of emits and receipts."""
+    module: ModuleType | None
+    _: KW_ONLY
+    faults: str = "all"
+    """The mix, as of the command."""
+    seeds: Iterable[int] = range(3)
+    for_secs: float = 2.0
+    sinks: Sequence[str] = ()
+    nodes: int = 1
+    key: Callable[[dict[str, Any]], Any] | None = None
+    """Makes of a sink's tuple, a dict, what must be the same in each run."""
+    result: Callable[[Path], Any] | None = None
+    """Reads the result back from a directory, for a topology that is a function of it."""
 
     def run(
-        self, topology: Topology, faults: str | None = None, seeds: Iterable[int] | None = None, *,
-        for_secs: float | None = None, sinks: Sequence[str] | None = None, nodes: int | None = None,
-        config: Config | None = None,
+        self, topology: Topology | Callable[[Path], Topology], faults: str | None = None,
+        seeds: Iterable[int] | None = None, *, config: Config | None = None, **options: Any,
     ) -> list[SeedResult]:
-        """Prove for each seed that nothing is lost: see docs/chaos.md. `faults` is the command's mix.
+        """Prove for each seed that nothing is lost: see docs/chaos.md. `options` are the others of the test's marker:
+        `for_secs`, `sinks`, `nodes`, `key`, `result`.
 
-        Defaults come from the test's marker, or are all faults, three seeds of two seconds, and one node. The test
-        fails at the first failed seed. UsageError if nothing can be proved of the topology.
+        Defaults come from the marker, or are all faults, three seeds of two seconds, and one node. With `result`, each
+        run gets a topology of its own, made for a directory of its own. The test fails at the first failed seed.
+        UsageError if nothing can be proved of the topology.
         """
-        tried = list(self._seeds if seeds is None else seeds)
-        if not tried:
+        given = {"faults": faults, "seeds": seeds, **options}
+        chosen = replace(self, **{name: value for name, value in given.items() if value is not None})
+        seeds = list(chosen.seeds)
+        if not seeds:
             raise UsageError("squall_chaos.run has no seeds: nothing would be proved; give it one or more numbers")
+        result = None
+        if chosen.result is not None:
+            if not callable(topology):
+                raise UsageError(
+                    "squall_chaos.run with result= needs a function that makes the topology for a directory: what a "
+                    "run wrote must not be there for the next one"
+                )
+            result, topology = Result(topology, chosen.read, self.directory), topology(self.directory)
         check_topology("squall_chaos.run", topology)
-        looks_at = tuple(sinks or self._sinks) or sinks_of(topology)
-        subject = Subject(topology, self._module, config or Config(**SETTINGS), looks_at, nodes or self._nodes)
-        kinds = kinds_of(faults or self._faults)
-        proof = Proof(subject, kinds, for_secs or self._for_secs, self._directory)
+        assert isinstance(topology, Topology)
+        sinks = tuple(chosen.sinks) or sinks_of(topology)
+        subject = Subject(topology, self.module, config or Config(**SETTINGS), sinks, chosen.nodes)
+        proof = Proof(
+            subject, kinds_of(chosen.faults), chosen.for_secs, self.directory, result=result, key=chosen.key
+        )
         expected = proof.learn()
         results = []
-        for seed in tried:
-            result = proof.try_seed(seed, expected)
-            if not result.good:
-                pytest.fail(f"{seed_text(result)}\n{timeline_text(result)}", pytrace=False)
-            results.append(result)
+        for seed in seeds:
+            tried = proof.try_seed(seed, expected)
+            if not tried.good:
+                pytest.fail(f"{seed_text(tried)}\n{timeline_text(tried)}", pytrace=False)
+            results.append(tried)
         return results
+
+    def read(self, place: Path) -> Any:
+        """Read the result in a directory. UsageError for what the user's function raises."""
+        assert self.result is not None, "there is something to compare"
+        try:
+            return self.result(place)
+        except Exception as error:
+            raise UsageError(f"result= raised {type(error).__name__}: {error}") from error
 
 
 class FixtureCluster(LocalCluster):

@@ -27,8 +27,8 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     config.addinivalue_line(
         "markers",
-        f'{CHAOS_MARKER}(faults="all", seeds=range(3), for_secs=2.0, sinks=(), nodes=1): defaults of run() of '
-        "the fixture squall_chaos",
+        f'{CHAOS_MARKER}(faults="all", seeds=range(3), for_secs=2.0, sinks=(), nodes=1, key=None, result=None): '
+        "defaults of run() of the fixture squall_chaos",
     )
 
 

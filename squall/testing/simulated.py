@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ from squall.engine.state.windowing.window_task import WindowTask
 from squall.scheduler.common.blob import copy_component
 from squall.scheduler.common.messages import ComponentSummary, SlotRef
 from squall.scheduler.nimbus.placement import place
-from squall.testing.simulated_worker import Recorder, SimulatedWorker, Wiring
+from squall.testing.simulated_worker import Frame, Recorder, SimulatedWorker
 from squall.testing.spouts import own_directory
 
 MAX_BUSY_TURNS = 10_000
@@ -71,15 +72,26 @@ class SimulatedCluster:
         """The clock of all workers."""
         self.active = True
         """True if spouts may emit."""
+        self.errors: list[tuple[str, int, str]] = []
+        """(component, task, text) of every reported error."""
+        self.dead_letters: list[tuple[str, int, Any, Any, Failure]] = []
+        """(component, task, message id, values, last failure) of every message that was given up."""
         self._own_root = tempfile.mkdtemp(dir=own_directory()) if state_root is None else None
+        self.state_root = str(self._own_root or state_root)
+        """The directory below which state is."""
+        self.copy = copy
+        """Makes the user object of a task."""
+        self.recorder = Recorder(topology, self.plan) if record else None
+        """What was emitted and failed; None without `record`."""
         self._started_ns = self.clock.now_ns()
-        self._wiring = Wiring(
-            topology, self.plan, self.config, name, self.clock, str(self._own_root or state_root),
-            Recorder(topology) if record else None, copy,
-        )
-        self.workers: list[SimulatedWorker | None] = [None] * self.plan.n_workers
+        indexes = range(self.plan.n_workers)
+        self.board = [(1, True) for _ in indexes]
+        """(incarnation, alive) of each worker."""
+        self.links = {(source, target): deque[Frame]() for source in indexes for target in indexes}
+        """Frames that are under way, by the indexes of their workers."""
+        self.workers: list[SimulatedWorker | None] = [None for _ in indexes]
         """Workers by index; None if dead."""
-        for index in range(self.plan.n_workers):
+        for index in indexes:
             self._start(index)
 
     # ---- what happened ----
@@ -96,19 +108,9 @@ class SimulatedCluster:
 
     @property
     def _recorded(self) -> Recorder:
-        if self._wiring.recorder is None:
+        if self.recorder is None:
             raise UsageError("this cluster was made with record=False, so it keeps no emitted tuples and no failures")
-        return self._wiring.recorder
-
-    @property
-    def errors(self) -> list[tuple[str, int, str]]:
-        """(component, task, text) of every reported error."""
-        return self._wiring.errors
-
-    @property
-    def dead_letters(self) -> list[tuple[str, int, Any, Any, Failure]]:
-        """(component, task, message id, values, last failure) of every message that was given up."""
-        return self._wiring.dead_letters
+        return self.recorder
 
     @property
     def cores(self) -> list[WorkerCore]:
@@ -142,7 +144,7 @@ class SimulatedCluster:
     @property
     def quiet(self) -> bool:
         """True if nothing is under way in or between workers."""
-        return all(core.quiet for core in self.cores) and not any(self._wiring.links.values())
+        return all(core.quiet for core in self.cores) and not any(self.links.values())
 
     @property
     def drained(self) -> bool:
@@ -167,8 +169,8 @@ class SimulatedCluster:
 
     def _under_way(self, target: int) -> bool:
         """Return True if a frame is under way that a living worker will receive."""
-        links = self._wiring.links
-        return self.workers[target] is not None and any(links[source, target] for source in range(self.plan.n_workers))
+        sources = range(self.plan.n_workers)
+        return self.workers[target] is not None and any(self.links[source, target] for source in sources)
 
     def settle(self) -> None:
         """Step until nothing happens."""
@@ -245,21 +247,21 @@ class SimulatedCluster:
         index = self._index(worker)
         if self.workers[index] is None:
             raise ClusterError(f"worker {self.plan.worker_names[index]} is dead already")
-        self._wiring.board[index] = (self._wiring.board[index][0], False)
+        self.board[index] = (self.board[index][0], False)
         self.workers[index] = None
         for source in range(self.plan.n_workers):
-            self._wiring.links[source, index].clear()
+            self.links[source, index].clear()
 
     def restart(self, worker: int | str) -> None:
         """Start the next incarnation of a killed worker. TaskCrashed if `open` or `prepare` raises."""
         index = self._index(worker)
         if self.workers[index] is not None:
             raise ClusterError(f"worker {self.plan.worker_names[index]} lives; kill it first")
-        self._wiring.board[index] = (self._wiring.board[index][0] + 1, True)
+        self.board[index] = (self.board[index][0] + 1, True)
         self._start(index)
 
     def _start(self, index: int) -> None:
-        worker = SimulatedWorker(self._wiring, index)
+        worker = SimulatedWorker(self, index)
         worker.core.set_active(self.active)
         self.workers[index] = worker
 

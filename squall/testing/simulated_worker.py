@@ -12,20 +12,17 @@ where it shows no way past it. Thread: the test's, which runs all workers.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from squall.engine.api.columns import Columns
-from squall.engine.api.config import Config
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.failure import Failure
 from squall.engine.api.hooks import SpoutAckInfo, SpoutFailInfo, TaskHook
 from squall.engine.api.plan import Plan
 from squall.engine.api.stream import DEFAULT_STREAM, Stream
 from squall.engine.api.topology import ComponentSpec, Topology
-from squall.engine.clock import Clock
 from squall.engine.core.assemble import Assembler
 from squall.engine.core.surroundings import Surroundings
 from squall.engine.core.transport import Deliver, NoPeers, NoTransport, PeerChange
@@ -39,6 +36,9 @@ from squall.engine.foreign.identity import key_of
 from squall.engine.state.records.lineage import RESULTS, has_identity
 from squall.engine.tracking.peers import Peers
 from squall.ipc.codec import decode, encode
+
+if TYPE_CHECKING:
+    from squall.testing.simulated import SimulatedCluster
 
 
 @dataclass(frozen=True)
@@ -55,43 +55,21 @@ class Frame:
     buffers: list[bytes]
 
 
-@dataclass
-class Wiring:
-    """The state that the workers of one simulated cluster share."""
-
-    topology: Topology
-    plan: Plan
-    config: Config
-    name: str
-    clock: Clock
-    state_root: str
-    recorder: Recorder | None
-    copy: Callable[[ComponentSpec], Any]
-    errors: list[tuple[str, int, str]] = field(default_factory=list)
-    dead_letters: list[tuple[str, int, Any, Any, Failure]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        workers = range(self.plan.n_workers)
-        self.board = [(1, True) for _ in workers]
-        """(incarnation, alive) of each worker."""
-        self.links = {(source, target): deque[Frame]() for source in workers for target in workers}
-
-
 class SimulatedWorker(NoTransport, NoPeers):
     """One incarnation of a worker, which is its own transport and its own view of the board. Frames for a dead worker
     wait for its replacement."""
 
-    def __init__(self, wiring: Wiring, me: int) -> None:
-        self._wiring = wiring
+    def __init__(self, cluster: SimulatedCluster, me: int) -> None:
+        self._cluster = cluster
         self._me = me
-        self._incarnation = wiring.board[me][0]
-        self._peers = Peers(wiring.plan.n_workers, me)
+        self._incarnation = cluster.board[me][0]
+        self._peers = Peers(cluster.plan.n_workers, me)
         self._peers.update(me, self._incarnation, True)
-        self._fence = [0] * wiring.plan.n_workers
+        self._fence = [0] * cluster.plan.n_workers
         self._heard: set[int] = set()
-        self._seen = [(0, False)] * wiring.plan.n_workers
-        self.core: WorkerCore = _RecordingAssembler(wiring, me, self._incarnation, self._peers).build()
-        self._turn = Turn(self.core, self, self, wiring.config, wiring.clock.now_ns)
+        self._seen = [(0, False)] * cluster.plan.n_workers
+        self.core: WorkerCore = _RecordingAssembler(cluster, me, self._incarnation, self._peers).build()
+        self._turn = Turn(self.core, self, self, cluster.config, cluster.clock.now_ns)
         self.follow()
 
     def follow(self) -> None:
@@ -117,8 +95,8 @@ class SimulatedWorker(NoTransport, NoPeers):
 
     def receive(self, deliver: Deliver, most: int) -> int:
         came = 0
-        for source in range(self._wiring.plan.n_workers):
-            link = self._wiring.links[source, self._me]
+        for source in range(self._cluster.plan.n_workers):
+            link = self._cluster.links[source, self._me]
             while link:
                 came += 1
                 frame = link.popleft()
@@ -133,11 +111,11 @@ class SimulatedWorker(NoTransport, NoPeers):
 
     @property
     def caught_up(self) -> set[int]:
-        return {worker for worker in range(self._wiring.plan.n_workers) if not self._wiring.links[self._me, worker]}
+        return {worker for worker in range(self._cluster.plan.n_workers) if not self._cluster.links[self._me, worker]}
 
     @property
     def is_under_way(self) -> bool:
-        return any(self._wiring.links[self._me, worker] for worker in range(self._wiring.plan.n_workers))
+        return any(self._cluster.links[self._me, worker] for worker in range(self._cluster.plan.n_workers))
 
     def has_credit(self, worker: int) -> bool:
         return True
@@ -147,42 +125,44 @@ class SimulatedWorker(NoTransport, NoPeers):
         receiver = self._peers.incarnation(worker) + (0 if self._peers.is_alive(worker) else 1)
         # Copied, so that the sender's later changes do not reach the receiver.
         copies = [bytes(buffer) for buffer in buffers]
-        self._wiring.links[self._me, worker].append(Frame(self._me, self._incarnation, receiver, data, copies))
+        self._cluster.links[self._me, worker].append(Frame(self._me, self._incarnation, receiver, data, copies))
         return 0
 
     # ---- the peers' states ----
 
     def changed_peers(self) -> list[PeerChange]:
-        before, self._seen = self._seen, list(self._wiring.board)
+        before, self._seen = self._seen, list(self._cluster.board)
         pairs = enumerate(zip(before, self._seen, strict=True))
         return [(worker, *now, now[1]) for worker, (was, now) in pairs if now != was and worker != self._me]
 
     def at_rest(self) -> bool:
-        return not any(self._wiring.links.values())
+        return not any(self._cluster.links.values())
 
 
 class _RecordingAssembler(Assembler):
     """Builds a core whose emits are recorded, if there is a recorder."""
 
-    def __init__(self, wiring: Wiring, me: int, incarnation: int, peers: Peers) -> None:
-        super().__init__(wiring.topology, wiring.plan, wiring.config, me, peers, Surroundings(
-            wiring.name, wiring.plan.worker_names[me], incarnation, wiring.clock.now_ns, wiring.state_root,
-            lambda *error: wiring.errors.append(error), lambda *letter: wiring.dead_letters.append(letter),
-            wall_ns=wiring.clock.wall_ns, copy=wiring.copy, deterministic=True,
+    def __init__(self, cluster: SimulatedCluster, me: int, incarnation: int, peers: Peers) -> None:
+        super().__init__(cluster.topology, cluster.plan, cluster.config, me, peers, Surroundings(
+            cluster.name, cluster.plan.worker_names[me], incarnation, cluster.clock.now_ns, cluster.state_root,
+            lambda *error: cluster.errors.append(error), lambda *letter: cluster.dead_letters.append(letter),
+            wall_ns=cluster.clock.wall_ns, copy=cluster.copy, deterministic=True,
             interrupts=True, least_block=4,
         ))
-        self._recorder = wiring.recorder
+        self._recorder = cluster.recorder
 
     def _emitter(self, spec: ComponentSpec, task: int, outbox: Outbox, context: Any) -> Emitter:
         emitter = super()._emitter(spec, task, outbox, context)
         if self._recorder is not None:
-            record_streams(emitter, self._recorder)
+            streams: dict[str, Any] = emitter.streams
+            for name, stream in emitter.streams.items():
+                streams[name] = _RecordedStream(stream, self._recorder.of(spec.id, name, stream.shape))
         return emitter
 
     def _context(self, spec: ComponentSpec, task: int) -> TopologyContext:
         context = super()._context(spec, task)
         if self._recorder is not None and spec.is_spout:
-            context.add_hook(AnswerHook(self._recorder, context))
+            context.add_hook(self._recorder)
         return context
 
 
@@ -196,34 +176,29 @@ def stream_key(component: str, stream: str) -> str:
     return component if stream == DEFAULT_STREAM else f"{component}/{stream}"
 
 
-class Recorder:
-    """The emitted tuples, by stream and without identities, and the messages that failed."""
+class Recorder(TaskHook):
+    """The emitted tuples, by stream and without identities, and the messages that failed, which a hook of each spout
+    task tells."""
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, plan: Plan) -> None:
         self.emitted: dict[str, list[Values]] = {
             stream_key(spec.id, stream): [] for spec in topology.components.values() for stream in spec.outputs
         }
         self.failed: dict[Any, tuple[str, Any, Failure]] = {}
         """Task and message -> (spout, message id, failure), until the message is acked."""
+        self._plan = plan
 
     def of(self, component: str, stream: str, shape: Stream) -> Callable[[Values], None]:
         """Return the function to call with each tuple of one stream."""
         append = self.emitted[stream_key(component, stream)].append
         return (lambda values: append(values[:-1])) if has_identity(shape.fields) else append
 
-
-class AnswerHook(TaskHook):
-    """Notes the failures of one spout task that no ack follows."""
-
-    def __init__(self, recorder: Recorder, context: TopologyContext) -> None:
-        self._failed = recorder.failed
-        self._spout = context.component_id
-
     def spout_ack(self, info: SpoutAckInfo) -> None:
-        self._failed.pop((info.task_id, key_of(info.message_id)), None)
+        self.failed.pop((info.task_id, key_of(info.message_id)), None)
 
     def spout_fail(self, info: SpoutFailInfo) -> None:
-        self._failed[info.task_id, key_of(info.message_id)] = self._spout, info.message_id, info.failure
+        spout = self._plan.task_component[info.task_id]
+        self.failed[info.task_id, key_of(info.message_id)] = spout, info.message_id, info.failure
 
 
 class _RecordedStream(StreamOut):
@@ -248,10 +223,3 @@ class _RecordedStream(StreamOut):
     def only_route(self) -> Route | None:
         """Return None: tuples that go past `append` would not be recorded."""
         return None
-
-
-def record_streams(emitter: Emitter, recorder: Recorder) -> None:
-    """Record every stream of one task. Call it before the task's collector is made."""
-    streams: dict[str, Any] = emitter.streams
-    for name, stream in emitter.streams.items():
-        streams[name] = _RecordedStream(stream, recorder.of(emitter.component, name, stream.shape))

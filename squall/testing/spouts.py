@@ -1,5 +1,5 @@
 """Spouts for tests: FeederSpout, which a test feeds by hand and which shows the test every ack and failure (AckTracker
-counts them); FixedSpout, which emits a list.
+counts them); FixedSpout, which emits a list. With them goes `wait_for`, which never waits for a fixed time.
 
 Guarantees of FeederSpout: tuples are emitted in the order fed, each once (a failed one is not emitted again: feed it
 again); acks and failures are seen in the order in which the spout received them. With several tasks, the first to ask
@@ -21,9 +21,10 @@ import os
 import pickle
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from squall.engine.api.component import Spout
 from squall.engine.api.failure import Failure
@@ -33,6 +34,23 @@ from squall.engine.api.stream import DEFAULT_STREAM, Emit, Outputs
 if TYPE_CHECKING:
     from squall.engine.api.collectors import SpoutCollector
     from squall.engine.api.context import TopologyContext
+
+
+T = TypeVar("T")
+_POLL_SECS = 0.002
+
+
+def wait_for(what: str, condition: Callable[[], T], timeout_secs: float = 20.0) -> T:
+    """Return the first true value of `condition()`; AssertionError naming `what` if `timeout_secs` pass first."""
+    deadline = time.monotonic() + timeout_secs
+    before = time.thread_time()
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"waited {timeout_secs:g} s for {what}"
+        # A condition that takes 10 ms, as one that looks at every process, would take a core from what it waits for.
+        time.sleep(max(_POLL_SECS, 4 * (time.thread_time() - before)))
+        before = time.thread_time()
+    return value
+
 
 _NEXT: Any = object()
 

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.chaos_faults import ANCHORS_TO_NEIGHBOUR, ANCHORS_TO_ROW_0, TAKES_REPEATS
+from squall.chaos.proof import PromiseBroken
+from squall.testing.fixtures import FixtureChaos
+from tests.chaos.chaos_faults import ANCHORS_TO_NEIGHBOUR, ANCHORS_TO_ROW_0, TAKES_REPEATS, numbers, topology
 from tests.process.cli import squall
 
 HERE = "tests/chaos/chaos_faults.py"
 RESULT = ("--result", f"{HERE}:numbers")
-PLANTED = {"writes late": "the result differs"}
-"""What `squall chaos` says of each."""
-PLANTED_AT_NIGHT = {
+PLANTED = {
+    "writes late": "the result differs",
     "drops the seen": "lost",
     "drops all": "nothing can be compared: no sink receives anything",
     ANCHORS_TO_ROW_0: "nothing can be compared: end from middle/default: without faults, ",
@@ -28,6 +29,7 @@ PLANTED_AT_NIGHT = {
     "memory": "the result differs",
     "fails one": "without any fault: lost: numbers[0] message 3: ",
 }
+"""What `squall chaos` says of each."""
 KILLS = ("--seed", "1", "--mix", "kill")
 OPTIONS = {
     ANCHORS_TO_NEIGHBOUR: (*KILLS, "--key", f"{HERE}:number"),
@@ -43,15 +45,24 @@ def chaos(fault: str, *options: str, place: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(("fault", "told"), [
-    *PLANTED.items(), *(pytest.param(*each, marks=pytest.mark.nightly) for each in PLANTED_AT_NIGHT.items())
-])
+@pytest.mark.nightly
+@pytest.mark.parametrize(("fault", "told"), PLANTED.items())
 def test_a_planted_fault_is_found(fault: str, told: str, tmp_path: Path) -> None:
     on_disk = "result" in told or fault == "fails one"
     code, said = chaos(fault, *(RESULT if on_disk else ()), place="{}" if on_disk else str(tmp_path))
     # A spout by which nothing can be proved is refused as wrong use.
     assert code == (2 if fault in ("forgets failures", "new ids") else 1), said
     assert told in said
+
+
+def test_the_fixture_finds_what_a_result_shows(squall_chaos: FixtureChaos) -> None:
+    def given(place: Path) -> list[str]:
+        return ["writes late", str(place)]
+
+    with pytest.raises(PromiseBroken, match="the result differs"):
+        squall_chaos.run(
+            lambda place: topology(given(place)), "kill", [1], for_secs=1.5, result=lambda place: numbers(given(place))
+        )
 
 
 @pytest.mark.nightly

@@ -192,6 +192,11 @@ def test_nothing_moves_until_it_is_healed(
     wait_for("silence", lambda: live.is_silent(*silent))
 
 
+def test_a_delay_lets_frames_go_when_their_time_has_come(live: Live) -> None:
+    live.cluster.inject("delay", "node-1", "node-2", ms=100, **BROKEN)
+    live.flows(40)
+
+
 def test_workers_end_a_fault_by_themselves(live: Live) -> None:
     live.cluster.inject("partition", "node-1", "node-2", for_secs=1)
     wait_for("the end", lambda: not live.in_force())

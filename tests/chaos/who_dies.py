@@ -100,9 +100,10 @@ def kill_hard(pid: int) -> None:
         return
 
 
-def raise_in_executor(scene: TwoNodes) -> None:
-    (scene.out / "raise").touch()
-    wait_for("an executor to raise", lambda: not (scene.out / "raise").exists())
+def in_executor(scene: TwoNodes, name: str) -> None:
+    """Have an executor do what this file asks for; it removes the file then."""
+    (scene.out / name).touch()
+    wait_for(f"an executor to {name}", lambda: not (scene.out / name).exists())
 
 
 def kill_worker(scene: TwoNodes) -> None:
@@ -140,20 +141,15 @@ def stop_worker(scene: TwoNodes) -> None:
         return
 
 
-def hang_worker(scene: TwoNodes) -> None:
-    (scene.out / "hang").touch()
-    wait_for("an executor to hang", lambda: not (scene.out / "hang").exists())
-
-
 FAULTS: dict[str, Callable[[TwoNodes], None]] = {
-    "executor": raise_in_executor,
+    "executor": lambda scene: in_executor(scene, "raise"),
     "worker": kill_worker,
     "forking parent": kill_forking_parent,
     "supervisor": kill_supervisor,
     "nimbus": kill_nimbus,
     "node": kill_node,
     "stopped": stop_worker,
-    "hung": hang_worker,
+    "hung": lambda scene: in_executor(scene, "hang"),
 }
 """What the keeper, the supervisors and Nimbus make good, whatever else happens at the same time."""
 REASONS = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from squall import BasicBolt, BatchBolt, ClusterError, Config, Topology, UsageError
+from squall import BatchBolt, ClusterError, Config, Topology, UsageError, bolt
 from squall.connect import Sink, Unreadable
 from tests.process.conftest import SharedCluster
 from tests.process.ends import Numbers, ToFile, between
@@ -63,18 +63,18 @@ class Waits(BatchBolt):
             collector.fail(list(batch["number"]).index(7), "a seven")
 
 
-class Adds(BasicBolt):
-    def execute(self, tup: Any, collector: Any) -> None:
-        assert isinstance(tup["number"], int)
+@bolt
+def adds(tup: Any) -> None:
+    assert isinstance(tup["number"], int)
 
 
 def test_what_cannot_be_read_is_a_dead_letter_at_once(shared_cluster: SharedCluster) -> None:
-    report = shared_cluster.run(between(Odd(100), Adds()))
+    report = shared_cluster.run(between(Odd(100), adds))
     assert (report.acked, report.dead_letters, report.failed) == (50, 50, 0)
 
 
 def test_a_source_goes_on_where_it_was_cut_off(shared_cluster: SharedCluster) -> None:
-    report = shared_cluster.run(between(Behind(10), Adds()))
+    report = shared_cluster.run(between(Behind(10), adds))
     assert (report.messages, report.acked, report.replayed) == (10, 10, 0)
 
 
@@ -93,7 +93,7 @@ def test_a_server_that_is_away_counts_against_no_tuple(shared_cluster: SharedClu
     }
 
 
-@pytest.mark.parametrize("topology", [between(Wrong(1), Adds()), between(Numbers(1), WrongSink())])
+@pytest.mark.parametrize("topology", [between(Wrong(1), adds), between(Numbers(1), WrongSink())])
 def test_what_is_set_up_wrong_ends_the_run_and_counts_against_no_tuple(
     shared_cluster: SharedCluster, topology: Topology
 ) -> None:
@@ -102,5 +102,5 @@ def test_what_is_set_up_wrong_ends_the_run_and_counts_against_no_tuple(
 
 
 def test_a_batch_bolt_may_wait_in_a_thread_of_its_own(shared_cluster: SharedCluster) -> None:
-    report = shared_cluster.run(between(Numbers(20_000), Waits(), Adds()), Config(max_attempts=1))
+    report = shared_cluster.run(between(Numbers(20_000), Waits(), adds), Config(max_attempts=1))
     assert (report.acked, report.dead_letters) == (19_999, 1)

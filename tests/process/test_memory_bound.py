@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from squall import BasicBolt, BasicCollector, Config, Job, ReplayingSpout, TopologyBuilder, Tuple
+from squall import BasicBolt, BasicCollector, Config, Job, Spout, TopologyBuilder, Tuple, spout
 from squall.ipc.board import SLOT_CONGESTED, SLOT_HELD_BYTES
 from tests.process.conftest import SharedCluster
 from tests.process.waiting import wait_for
@@ -19,18 +17,9 @@ MIB = 1 << 20
 WINDOW = MIB
 
 
-class Loads(ReplayingSpout):
+def loads(count: int, size: int) -> Spout:
     """`count` values of `size` bytes, each an object of its own."""
-
-    outputs = ("n", "data")
-
-    def __init__(self, count: int, size: int) -> None:
-        self.count = count
-        self.size = size
-
-    def read(self) -> Iterator[tuple[Any, Any]]:
-        for n in range(self.count):
-            yield n, (n, bytes([n % 251]) * self.size)
+    return spout("n", "data")(lambda: ((n, bytes([n % 251]) * size) for n in range(count)))
 
 
 class WaitsFor(BasicBolt):
@@ -71,7 +60,7 @@ def test_a_receiver_that_does_nothing_stops_the_spout_and_nobody_holds_more_than
     shared_cluster: SharedCluster, tmp_path: Path, size: int, count: int
 ) -> None:
     builder = TopologyBuilder()
-    builder.set_spout("source", Loads(count, size))
+    builder.set_spout("source", loads(count, size))
     builder.set_bolt("sink", WaitsFor(str(tmp_path / "go"))).shuffle_grouping("source")
     config = Config(workers=2, ackers=1, link_window_bytes=WINDOW, max_spout_pending=None, message_timeout_secs=600)
     job = shared_cluster.submit("bound", builder.build(), config)

@@ -72,13 +72,13 @@ def test_bad_files_are_refused_and_leave_no_trace(standing: Standing, file: Path
 def test_what_an_import_may_not_do(file: Path, text: str, message: str) -> None:
     file.write_text(text)
     with pytest.raises(UsageError) as caught:
-        load_apart(str(file), [], Layers({}, {}), limit_secs=1.0 if "longer" in message else 40.0)
+        load_apart(str(file), [], Layers({}), limit_secs=1.0 if "longer" in message else 40.0)
     assert message in str(caught.value)
 
 
 def test_processes_that_an_import_leaves_behind_are_ended(file: Path) -> None:
     file.write_text("import subprocess\nchild = subprocess.Popen(['sleep', '60'])\nprint(child.pid)\n" + GOOD)
-    code, _ = load_apart(str(file), [], Layers({}, {}))
+    code, _ = load_apart(str(file), [], Layers({}))
     assert {component.id for component in code.components} == {"one", "nothing", "__acker"}
     # The leak checks of every test would find the sleeping one.
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,9 +13,7 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, Static
 
 from squall.cli.cluster_access import job_of
-from squall.cli.looking.status_text import headline
-from squall.ipc.rundir import RunDir
-from squall.scheduler.client.job import Job
+from squall.cli.looking.status import headline
 from squall.ui.top_screen import COLUMNS, Top
 from tests.process.standing_tools import Standing, directory
 from tests.process.waiting import wait_for
@@ -57,12 +55,7 @@ def test_top_shows_rates_sorts_shows_errors_survives_the_end_and_quits(standing:
 
 
 async def followed(cluster: Standing) -> None:
-    @contextlib.contextmanager
-    def opened() -> Iterator[tuple[RunDir, Job]]:
-        with job_of(str(cluster.path), "slow") as job:
-            yield cluster.run_dir, job
-
-    top = Top(opened, headline, 0.1)
+    top = Top(partial(job_of, str(cluster.path), "slow"), headline, 0.1)
     async with top.run_test(size=(140, 40)) as pilot:
         table, head, detail = top.query_one(DataTable), top.query_one("#head", Static), top.query_one("#detail", Static)
 

@@ -26,6 +26,7 @@ from squall import (
     TopologyBuilder,
     TopologyContext,
     Tuple,
+    bolt,
 )
 from squall.ipc.rundir import RunDir
 from squall.ui.cluster_api import ClusterApi
@@ -71,16 +72,11 @@ class Split(BasicBolt):
             collector.emit((word,))
 
 
-class Count(BasicBolt):
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        pass
-
-
 def words(**settings: Any) -> Topology:
     builder = TopologyBuilder(Config(workers=2, max_spout_pending=50, **settings))
     builder.set_spout("lines", Lines())
     builder.set_bolt("split", Split(), parallelism=2).shuffle_grouping("lines")
-    builder.set_bolt("count", Count(), parallelism=2).fields_grouping("split", "word")
+    builder.set_bolt("count", bolt(lambda tup: None), parallelism=2).fields_grouping("split", "word")
     return builder.build()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 
-from squall import BasicBolt, BasicCollector, Topology, TopologyBuilder, Tuple
+from squall import Topology, TopologyBuilder, Tuple, bolt
 from tests.process.standing_topologies import Numbers
 
 LAYERS, PER_LAYER, SPOUTS = 10, 20, 20
@@ -17,12 +17,9 @@ class Ticks(Numbers):
         time.sleep(0.02)
 
 
-class Passes(BasicBolt):
-    outputs = ("n",)
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        if tup["n"] % 3 == 0:
-            collector.emit((tup["n"],))
+@bolt("n")
+def passes(tup: Tuple) -> int | None:
+    return None if tup["n"] % 3 else tup["n"]
 
 
 def wide() -> Topology:
@@ -34,8 +31,8 @@ def wide() -> Topology:
     for layer in range(1, LAYERS):
         names = [f"step_{layer}_{index}_of_the_way" for index in range(PER_LAYER)]
         for name in names:
-            bolt = builder.set_bolt(name, Passes())
+            step = builder.set_bolt(name, passes)
             for sender in chance.sample(before, chance.choice((1, 1, 2))):
-                bolt.shuffle_grouping(sender)
+                step.shuffle_grouping(sender)
         before = names
     return builder.build()

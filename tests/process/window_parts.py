@@ -12,7 +12,6 @@ from typing import Any
 from pyarrow import parquet
 
 from squall import (
-    BasicBolt,
     BasicCollector,
     FileSink,
     ParquetSink,
@@ -26,6 +25,7 @@ from squall import (
     Tuple,
     Window,
     WindowedBolt,
+    bolt,
 )
 
 USERS, STEP_MS, LENGTH_MS, SLIDE_MS, GAP_MS = 5, 10, 2000, 500, 300
@@ -62,11 +62,7 @@ class Events(Spout):
         return self.next >= self.count and not self.failed
 
 
-class PassOn(BasicBolt):
-    outputs = Events.outputs
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        collector.emit(tup.values)
+PASS_ON = bolt(*Events.outputs)(lambda tup: tup.values)
 
 
 class Sums(WindowedBolt):
@@ -103,7 +99,7 @@ class Keep(StatefulBolt):
 def windows(count: int, bolt: WindowedBolt) -> Topology:
     builder = TopologyBuilder()
     builder.set_spout("events", Events(count), parallelism=2)
-    builder.set_bolt("pass_on", PassOn(), parallelism=2).shuffle_grouping("events")
+    builder.set_bolt("pass_on", PASS_ON, parallelism=2).shuffle_grouping("events")
     builder.set_bolt("sums", bolt, parallelism=2).fields_grouping("pass_on", "user")
     builder.set_bolt("keep", Keep()).global_grouping("sums")
     return builder.build()
@@ -152,7 +148,7 @@ def connect(path: str) -> sqlite3.Connection:
 def sinks(count: int, directory: Path, sql: SqlSink, sql_tasks: int) -> Topology:
     builder = TopologyBuilder()
     builder.set_spout("events", Events(count), parallelism=2)
-    builder.set_bolt("pass_on", PassOn(), parallelism=2).shuffle_grouping("events")
+    builder.set_bolt("pass_on", PASS_ON, parallelism=2).shuffle_grouping("events")
     builder.set_bolt("file", FileSink(directory / "out"), parallelism=2).fields_grouping("pass_on", "number")
     by_file = ParquetSink(directory / "parquet", commit_secs=0.1)
     builder.set_bolt("parquet", by_file, parallelism=2).fields_grouping("pass_on", "number")

@@ -151,8 +151,7 @@ class ClusterLife:
         self.nimbus.start()
         for node in self.nodes:
             node.start()
-        self._ask_again(machine.now + self.life_secs)
-        self._break_again(machine.now + self.life_secs)
+        self._begin(machine.now + self.life_secs)
         machine.run_until(machine.now + self.life_secs, self._check)
         self._heal()
         self._come_to_rest()
@@ -170,14 +169,18 @@ class ClusterLife:
 
     # ---- what clients do ----
 
-    def _ask_again(self, until: float) -> None:
-        def ask() -> None:
+    def _begin(self, until: float) -> None:
+        self._again(self._ask, until, (0.0, 2.0), self.request_rate)
+        self._again(self._break, until, (0.5, 3.0), self._rate)
+
+    def _again(self, do: Callable[[], None], until: float, first: tuple[float, float], rate: float) -> None:
+        def step() -> None:
             if self.machine.now < until:
                 if self._takes_step():
-                    self._ask()
-                self.machine.after(self.rng.expovariate(self.request_rate), ask)
+                    do()
+                self.machine.after(self.rng.expovariate(rate), step)
 
-        self.machine.after(self.rng.uniform(0.0, 2.0), ask)
+        self.machine.after(self.rng.uniform(*first), step)
 
     def _ask(self, what: str = "", name: str = "") -> None:
         nimbus, rng, name = self.nimbus, self.rng, name or self.rng.choice(self.names)
@@ -230,15 +233,6 @@ class ClusterLife:
         return SubmitTopology(name, conf, COMPONENTS, "ab" * 32, [])
 
     # ---- what breaks ----
-
-    def _break_again(self, until: float) -> None:
-        def break_something() -> None:
-            if self.machine.now < until:
-                if self._takes_step():
-                    self._break()
-                self.machine.after(self.rng.expovariate(self._rate), break_something)
-
-        self.machine.after(self.rng.uniform(0.5, 3.0), break_something)
 
     def _break(self) -> None:
         node, fault = self.rng.choice(self.nodes), self.rng.choice(self.faults)

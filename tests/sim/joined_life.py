@@ -85,12 +85,12 @@ class JoinedLife(ClusterLife):
 
     # ---- what clients do ----
 
-    def _ask_again(self, until: float) -> None:
+    def _begin(self, until: float) -> None:
         for name in self.names:
             self.machine.after(self.rng.uniform(0.1, 1.0), lambda name=name: self._ask("ACTIVE", name))  # type: ignore[misc]
         if self.rng.random() < 0.4:
             self._break_links()
-        super()._ask_again(until)
+        super()._begin(until)
 
     def _submission(self, name: str, workers: int) -> SubmitTopology:
         conf = {

@@ -114,7 +114,7 @@ def topology() -> Topology:
     builder = TopologyBuilder()
     builder.set_spout("moving", Moving(), parallelism=TASKS)
     builder.set_spout("slow", Slow())
-    builder.set_bolt("pass_on", windowed.PassOn(), parallelism=2).shuffle_grouping("moving")
+    builder.set_bolt("pass_on", windowed.PASS_ON, parallelism=2).shuffle_grouping("moving")
     windows = Counts().with_tumbling_window(secs=0.5).with_key("user").with_timestamp_field("at")
     joined = builder.set_bolt("sums", windows, parallelism=2)
     joined.fields_grouping("pass_on", "user").fields_grouping("slow", "user")

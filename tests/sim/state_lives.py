@@ -85,7 +85,7 @@ def _windows(root: str) -> Topology:
 def _sinks(root: str) -> Topology:
     builder = TopologyBuilder()
     builder.set_spout("events", windowed.Events(EVENTS), parallelism=2)
-    builder.set_bolt("pass_on", windowed.PassOn(), parallelism=2).shuffle_grouping("events")
+    builder.set_bolt("pass_on", windowed.PASS_ON, parallelism=2).shuffle_grouping("events")
     builder.set_bolt("lines", Lines(root), parallelism=2).fields_grouping("pass_on", "number")
     return builder.build()
 

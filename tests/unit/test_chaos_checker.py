@@ -7,12 +7,17 @@ import random
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from squall import Config
 from squall.chaos.checker import Law, SeedVerdict, SourceLaw, judge, learn, learn_source, read_run
-from squall.chaos.line_log import LineLog, digest
-from squall.chaos.proof import never_again
+from squall.chaos.proof import Expected, Proof, never_again
+from squall.chaos.tapping import LineLog, Tapping, digest
+from squall.chaos.trial import Outcome, Subject
+from squall.testing import FeederSpout
+from tests.unit.rig import chain
 from tests.unit.source import sources_of
 
 SINK = "sink from words/default"
@@ -307,7 +312,7 @@ def test_what_is_emitted_again_after_any_failure_has_its_old_id(plant: Plant, la
 
 def test_it_imports_the_standard_library_alone() -> None:
     for source in sources_of("squall"):
-        if source.path in ("squall/chaos/checker.py", "squall/chaos/line_log.py"):
+        if source.path in ("squall/chaos/checker.py", "squall/chaos/tapping.py"):
             assert {found.module.partition(".")[0] for found in source.imports} <= sys.stdlib_module_names
             assert "from ." not in source.text
 
@@ -318,3 +323,23 @@ def test_tasks_that_use_the_same_id_are_noticed(tmp_path: Path) -> None:
     assert {key: message.names_differ for key, message in read_run(tmp_path).messages.items()} == {
         "aa": True, "bb": False,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("answer", ["ack", "dead"])
+def test_another_result_is_a_failure_or_with_dead_letters_not_shown(
+    answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(subject: Subject, tapping: Tapping, *_: object) -> Outcome:
+        log = LineLog(Path(tapping.directory) / "source-0")
+        log.append("emit", "aa", 1, "lines[0] message 0")
+        log.append(answer, "aa", 2, "why")
+        return Outcome(0.0, drained=True)
+
+    monkeypatch.setattr("squall.chaos.proof.run", run)
+    differs = "the result differs"
+    subject = Subject(chain(FeederSpout()).build(), None, Config(max_attempts=1), ("last",))
+    proof = Proof(subject, ["kill"], 1.0, tmp_path, result=Mock(begin=lambda: subject.topology, end=lambda: differs))
+    expected = Expected((), SourceLaw(True, {"aa": ""}, True, {}, []), {}, 1, 1.0)
+    result = proof.try_seed(1, expected)
+    told = [line for line in result.verdict.not_shown if differs in line]
+    assert (result.problems, len(told)) == (([differs], 0) if answer == "ack" else ([], 1))

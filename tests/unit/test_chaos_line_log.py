@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from squall.chaos.checker import CheckedRun, read_lines
-from squall.chaos.line_log import LineLog, UnendedMessages, digest
+from squall.chaos.tapping import LineLog, UnendedMessages, digest
 
 Point = make_dataclass("Point", ["x", "y"])
 Point.__module__ = __name__

@@ -14,8 +14,8 @@ from squall.scheduler.faults.resolution import Place, View, check, resolve
 from squall.scheduler.faults.sentence import Fault
 
 BOLTS = ["worker", "two words"]
-PLACES = Places(["node-1:6700", "node-2:6701"], ["lines", *BOLTS], BOLTS, "key", sinks=BOLTS[1:])
-ALONE = Places(PLACES.workers[:1], PLACES.components, PLACES.bolts, "key")
+PLACES = Places(["node-1:6700", "node-2:6701"], ["lines", *BOLTS], BOLTS, sinks=BOLTS[1:])
+ALONE = Places(PLACES.workers[:1], PLACES.components, PLACES.bolts)
 KINDS = kinds_of("all")
 VIEW = View(
     ("node-1", "node-2"), PLACES.workers,
@@ -36,7 +36,7 @@ def drawn(seeds: int, *kinds: str, places: Places = PLACES) -> list[Fault]:
 
 
 def test_a_seed_draws_the_same_again() -> None:
-    again = Places(PLACES.workers[::-1], PLACES.components[::-1], PLACES.bolts[::-1], "key", sinks=BOLTS[1:])
+    again = Places(PLACES.workers[::-1], PLACES.components[::-1], PLACES.bolts[::-1], sinks=BOLTS[1:])
     assert of_seed(7) == of_seed(7, again)
     assert of_seed(7) != of_seed(8)
 

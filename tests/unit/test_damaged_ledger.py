@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from squall.cli.data.dead_letters import dead_letters_command
+from squall.cli.data.kept import dead_letters_command
 from squall.engine.api.failure import Failure
 from squall.ipc.rundir import RunDir
 from squall.scheduler.records.dead_letters import LEDGER, DeadLetters

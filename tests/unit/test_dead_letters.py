@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from squall import Failure, UsageError
-from squall.cli.data.dead_letters import dead_letters_command
+from squall.cli.data.kept import dead_letters_command
 from squall.engine.api.failure import EXCEPTION, FAILED, WORKER_DIED
 from squall.engine.flow.spout_collector import Routed
 from squall.ipc.rundir import RunDir

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from squall.cli.looking import doctor
-from squall.cli.looking.doctor import COULD_BE_BETTER, MISSING, OK, Facts, findings, read_facts
+from squall.cli.looking import setup
+from squall.cli.looking.setup import COULD_BE_BETTER, MISSING, OK, Facts, findings, read_facts
 from squall.engine.errors import UsageError
 from squall.scheduler.common.daemon import raise_files_limit
 from tests.unit.source import ROOT
@@ -49,8 +49,8 @@ def test_what_is_wrong_is_told_with_its_mend(what: str, state: str, wrong: dict[
 
 def test_the_exit_code_says_whether_squall_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
     for facts, code in ((GOOD, 0), (replace(GOOD, java=None), 0), (replace(GOOD, disk_bytes=1), 1)):
-        monkeypatch.setattr(doctor, "read_facts", lambda directory, facts=facts: facts)
-        assert CliRunner().invoke(doctor.doctor_command, []).exit_code == code
+        monkeypatch.setattr(setup, "read_facts", lambda directory, facts=facts: facts)
+        assert CliRunner().invoke(setup.doctor_command, []).exit_code == code
 
 
 def test_open_files_are_refused_for_so_many_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,17 +92,6 @@ def test_forms(line: str, fault: Fault) -> None:
         ("kill a at 1s at 2s", "at_secs is given twice"),
         ('kill "a', "'kill \"a': no closing quotation; a name"), ("kill a for x", "'kill a for x': duration 'x'"),
         ("kill task count", "`task` is written task COMPONENT[NUMBER]"), ("kill a at 1s after 2 acked", "not both"),
-    ],
-)  # fmt: skip
-def test_a_wrong_word_is_named(line: str, said: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        parse(line)
-    assert said in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
         ("kil a", "fault 'kil' is unknown; did you mean kill?"), ("slow a mss=1", "slow has no parameter 'mss'"),
         ("slow a ms=0", "ms is '0'; allowed: a number from 0.001"), ("delay by=x", "by is 'x'; allowed: an integer"),
         ("kill a signal=HUP", "signal is 'HUP'; allowed: KILL, SEGV, ABRT"), ("poison a field=w", "exactly one of"),

@@ -52,7 +52,7 @@ WALL_CLOCKS = re.compile(r"time\.time(_ns)?|datetime\.(datetime\.(now|utcnow|tod
 WALL_CLOCK_ALLOWED = {
     "engine/clock.py": "where a time that outlives the machine begins",
     "scheduler/worker/own_faults.py": "a fault sets it",
-    "squall/cli/steering/clean.py": "how old files are",
+    "squall/cli/steering/topologies.py": "how old files are",
     "scheduler/worker/worker_metrics.py": "when an interval ended, for users' programs",
     "ui/sampler.py": "when a look was made, for charts",
     "ui/otlp.py": "when a value was measured, for its receiver",

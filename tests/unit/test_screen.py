@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from squall import Config, FailedTuple, spout
-from squall.cli.looking.status_text import topology_text
+from squall.cli.looking.status import topology_text
 from squall.cli.report_text import emitted_text, failure_lines, metric_lines
 from squall.cli.running.live import DeathNews, Progress
 from squall.cli.screen import Block, Grid, print_blocks

@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, example, given, settings
 
 from squall import ClusterError, RunReport, UsageError
 from squall.cli import commands
-from squall.cli.data import dead_letters, spark, verify
-from squall.cli.looking.status_text import cluster_text, topology_text
-from squall.cli.output import note, say, say_json
+from squall.cli.data import kept, verify
+from squall.cli.looking.status import cluster_text, topology_text
+from squall.cli.output import Stages, note, say, say_json
 from squall.cli.report_text import print_summary
 from squall.cli.running.live import Progress
 from squall.cli.screen import Grid, print_blocks, show
@@ -113,9 +113,9 @@ LINES: dict[str, Callable[[str], object]] = {
     "note": note,
     "progress": progress_of,
     "echo": lambda text: echo([("node-1:6700", text)]),
-    "dead letters": lambda text: show(False, None, [dead_letters.grid_of([letter_of(text)])]),
-    "letters that stay": lambda text: dead_letters.tell_why_they_stay([(letter_of(text).id, f"x{text}")]),
-    "stages": spark.Stages(),
+    "dead letters": lambda text: show(False, None, [kept.grid_of([letter_of(text)])]),
+    "letters that stay": lambda text: kept.tell_why_they_stay([(letter_of(text).id, f"x{text}")]),
+    "stages": Stages(),
     "comparison": lambda text: verify.print_comparison(comparison_of(text), 1.0),
     "daemon's log": lambda text: note(logged(text)),
 }

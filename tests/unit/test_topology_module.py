@@ -16,7 +16,7 @@ import pytest
 from squall import Config, UsageError
 from squall.cli.commands import main
 from squall.cli.loader import Loaded, load_topology
-from squall.cli.topology_target import read_target
+from squall.cli.options import read_target
 from squall.engine.report.document import strict_json
 from squall.scheduler.client.topology_code import pack
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -17,11 +18,13 @@ from squall import (
     Bolt,
     Config,
     FailedTuple,
-    ReplayingSpout,
+    Spout,
     Topology,
     Tuple,
     UsageError,
+    spout,
 )
+from squall.cli import main
 from squall.engine.core.local import LocalRunner
 from squall.engine.core.watch import Tap, Trace, Watch, hits_of, watch
 from squall.engine.flow.blocks import Block, BlockBatch, ByMember
@@ -39,14 +42,8 @@ from tests.unit.wired import wired
 COUNTED: Counter[Any] = Counter()
 
 
-class Lines(ReplayingSpout):
-    outputs = ("text",)
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def read(self) -> Any:
-        return ((number, (f"{number} a b a",)) for number in range(self.count))
+def lines_of(count: int) -> Spout:
+    return spout("text")(lambda: (f"{number} a b a" for number in range(count)))
 
 
 def splits(bolt: DoesBasic, tup: Tuple, collector: BasicCollector) -> None:
@@ -80,7 +77,7 @@ COUNT = DoesBasic(counts, ("word",))
 def topology_of(count: BasicBolt | Bolt | BatchBolt, lines: int) -> Topology:
     split = DoesBasic(splits, {"default": ("word",), "lengths": ("length",)})
     return wired(
-        lines=(Lines(lines), 1), split=(split, 2, "shuffle lines"), count=(count, 2, "fields split word"),
+        lines=(lines_of(lines), 1), split=(split, 2, "shuffle lines"), count=(count, 2, "fields split word"),
         last=(COUNT, 2, "all count"), lengths=(COUNT, 1, "shuffle split/lengths"),
     ).build()
 
@@ -173,6 +170,20 @@ def test_a_way_is_told_as_a_document_and_as_a_perfetto_trace() -> None:
         parent = {} if hop["parent"] is None else hops[hop["parent"]]
         parts = ("began_ms", "transport_ms", "queue_ms", "execute_ms")
         assert hop["began_ms"] <= sum(parent.get(part, 0.0) for part in parts) + 0.01
+
+
+def test_the_command_ends_with_the_ack_of_its_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, events = run(topology_of(COUNT, 1), traced(message_id="0"))
+    # A third look would find the iterator at its end.
+    watching = Mock(events=Mock(side_effect=[events, []]), place=lambda task: (f"c{task}", task))
+    monkeypatch.setattr("squall.cli.looking.trace.job_of", lambda *_: nullcontext())
+    monkeypatch.setattr("squall.cli.looking.trace.Watching", lambda *_, **__: watching)
+    with pytest.raises(SystemExit) as ended:
+        main(["trace", "x", "--message-id", "0"])
+    assert ended.value.code == 0
+    assert ": acked after " in capsys.readouterr().out
 
 
 def test_a_tuple_that_did_not_arrive_is_shown_as_such() -> None:

@@ -30,7 +30,7 @@ from squall.engine.state.records.record_store import TaskState
 from squall.engine.state.records.settled import Reading
 from squall.engine.state.windowing.event_time import END, EventTime
 from squall.testing import FeederSpout, SimulatedCluster, complete_topology
-from squall.testing.waiting import wait_for
+from squall.testing.spouts import wait_for
 from tests.unit.rig import Does
 from tests.unit.test_windows import Shows, windows_of
 from tests.unit.wired import wired

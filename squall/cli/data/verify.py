@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from squall.cli.data.spark import Stages
 from squall.cli.options import SomePath, json_option
-from squall.cli.output import say_json
+from squall.cli.output import Stages, say_json
 from squall.cli.screen import Block, Cell, Grid, alarm_cell, print_blocks
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import plain

@@ -1,1 +1,1 @@
-"""The commands that show a cluster, its topologies and its machine."""
+"""The commands that show a cluster, its topologies, its machine and settings."""

@@ -1,20 +1,27 @@
-"""`squall status`: one topology in every detail, or the whole cluster; `squall ps`: its processes, by role."""
+"""`squall status`: one topology in every detail, or the whole cluster; `squall top`: a topology live in the terminal;
+`squall ps`: the processes of a cluster, by role."""
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Sequence
+from functools import partial
+from itertools import starmap
+from typing import Any
 
 import click
 
 from squall.cli.cluster_access import directory_option, job_of, nimbus_of, tell_unknown
-from squall.cli.looking.status_text import cluster_text, topology_text
-from squall.cli.options import json_option
+from squall.cli.options import Seconds, json_option
 from squall.cli.output import note
-from squall.cli.screen import Block, Grid, plain_number, show
+from squall.cli.report_text import components_grid, count_lines, detail_blocks, emitted_text, latency_text
+from squall.cli.screen import Block, Cell, Grid, alarm_cell, is_terminal, plain_number, show, state_cell
 from squall.engine.errors import UsageError
+from squall.engine.plural import plural
 from squall.engine.report.document import to_document, with_schema
 from squall.ipc.private import room_error
-from squall.scheduler.client.described import describe, describe_cluster, describe_processes
+from squall.scheduler.client.described import describe, describe_cluster, describe_processes, event_time_lines
 from squall.scheduler.client.standing import open_cluster, start_hint
 from squall.scheduler.client.statuses import OTHER, ProcessList, ProcessShown
 from squall.scheduler.common.role import processes_of
@@ -31,10 +38,10 @@ def status_command(name: str | None, directory: str | None, as_json: bool) -> No
     """Show a topology: components, executors, workers, deaths, rates. Without NAME: the cluster. `squall top` shows a
     topology live."""
     if name is None:
-        with nimbus_of(directory) as (run_dir, client):
+        with nimbus_of(directory) as client:
             cluster = client.get_cluster()
-            document = describe_cluster(run_dir, client, cluster)
-            note(*filter(None, [room_error(run_dir.durable)]))  # as below
+            document = describe_cluster(client.run_dir, client, cluster)
+            note(*filter(None, [room_error(client.run_dir.durable)]))  # as below
         tell_unknown(cluster.unknown)
         show(as_json, with_schema("cluster", document), cluster_text(document))
         return
@@ -68,3 +75,155 @@ def _processes(rows: list[ProcessShown]) -> Block:
         ]
         for row in rows
     ])
+
+
+@click.command("top")
+@click.argument("name")
+@click.option("--interval", "interval_secs", type=Seconds(0.05, 3600), default=1.0, show_default=True, metavar="SECS",
+              help="Time between two looks, over which rates are measured.")
+@directory_option
+def top_command(name: str, interval_secs: float, directory: str | None) -> None:
+    """Show the components of a topology live: rates, capacity, queues, errors. Keys: 1 to 0 sort by a column, Enter
+    shows a component's executors and errors, q quits. Needs the extra `ui`."""
+    try:
+        from squall.ui.top_screen import Top
+    except ModuleNotFoundError:
+        raise UsageError("squall top needs Textual: pip install 'squall[ui]'") from None
+    if not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
+        raise UsageError("squall top needs a terminal; `squall status` prints one look")
+    opened = partial(job_of, directory, name)
+    with opened():  # an unknown name is refused before there is a screen
+        pass
+    Top(opened, headline, interval_secs).run()
+
+
+_LONG_OPENING_SECS = 1.0
+"""Time after which a task that is being opened is shown."""
+
+
+def cluster_text(document: dict[str, Any]) -> list[Block]:
+    """Show a cluster as described by `squall status`."""
+    blocks: list[Block] = [f"cluster in {document['dir']}: {'; '.join(_cluster(document))}"]
+    if document["topologies"]:
+        rows = [[name, state_cell(status)] for name, status in document["topologies"].items()]
+        blocks.append(Grid(["topology", "status"], rows))
+    if document["replaced_by"]:
+        blocks.append(list(starmap(replaced_text, document["replaced_by"].items())))
+    if document["daemon_deaths"]:
+        blocks.append(["last deaths of daemons:", *map(_daemon_death, document["daemon_deaths"])])
+    if broken := fault_lines(document["faults"]):
+        blocks.append(Cell(broken, "magenta"))
+    return blocks
+
+
+def _cluster(document: dict[str, Any]) -> list[str]:
+    slots, nodes = sum(map(len, document["nodes"].values())), plural(len(document["nodes"]), "node")
+    return [
+        f"{nodes}, {plural(slots, 'slot')}, {len(document['free_slots'])} free",
+        *(f"node {node} is gone: it has been silent for some seconds" for node in document["gone"]),
+        *(f"node {node} is leaving: it gets no more work" for node in document["leaving"]),
+        *(["its keeper has died: `squall up` starts one that brings back daemons"] if document["keeper_gone"] else []),
+    ]
+
+
+def _daemon_death(row: dict[str, Any]) -> str:
+    """ "2026-11-25 22:15:03 nimbus: killed by SIGKILL"."""
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row["at_unix_secs"]))
+    return f"{at} {row['daemon']}: {row['reason']}{': ' + row['error'] if row['error'] else ''}"
+
+
+def topology_text(document: dict[str, Any]) -> list[Block]:
+    """Show a topology as described by `describe`."""
+    broken = fault_lines(document["faults"])
+    blocks: list[Block] = [headline(document)]
+    if not document["workers"]:
+        return [*blocks, broken] if broken else blocks
+    if document["replaced_by"]:
+        blocks.append(replaced_text(document["name"], document["replaced_by"]["id"]))
+    blocks += [components_grid(document), _workers(document)]
+    if opening := opening_lines(document):
+        blocks.append(Cell(opening, "yellow"))
+    blocks += [lines for lines in detail_blocks(document) if lines]
+    if document["deaths"]:
+        blocks.append(["last deaths:", *map(_death, document["deaths"])])
+    if document["why_stopped"]:
+        blocks.append(Cell([f"stopped: {document['why_stopped']}"], "bold red"))
+    if document["given_up"]:
+        slots = ", ".join(document["given_up"])
+        blocks.append(Cell(f"given up: {slots}; `squall reset {document['name']}` tries again", "bold red"))
+    if broken:
+        blocks.append(Cell(broken, "magenta"))
+    return blocks
+
+
+def replaced_text(name: str, successor: str) -> str:
+    """Tell people what takes the place of a topology."""
+    return f"{name} is being replaced by {successor}, which begins when it has drained"
+
+
+def _death(row: dict[str, Any]) -> str:
+    """ "node-1:6700 incarnation 3 at 7.12 s: killed by SIGSEGV, 31 MiB (2 times on 1 worker, first at 3.50 s)"."""
+    memory = f", {row['rss_bytes'] >> 20} MiB" if row["rss_bytes"] else ""
+    error = f": {row['error']}" if row["error"] else ""
+    times = f" ({row['times']:,} times on {plural(row['workers'], 'worker')}, first at {row['first_secs']:.2f} s)"
+    who = f"{row['worker']} incarnation {row['incarnation']} at {row['last_secs']:.2f} s"
+    return f"{who}: {row['reason']}{memory}{error}{times if row['times'] > 1 else ''}"
+
+
+def headline(document: dict[str, Any]) -> list[str]:
+    """Tell the state, account and speed of a topology in a few lines."""
+    if not document["workers"]:
+        return [f"{document['name']} is {document['status']} and waits for a free slot"]
+    rates = document["rates"]
+    ready = sum(row["state"] == "ready" for row in document["workers"])
+    workers = f"{ready} of {plural(document['workers_wanted'], 'worker')}"
+    if document["restarts_total"]:
+        workers += f", {plural(document['restarts_total'], 'restart')}"
+    drained = "; drained: its spouts have nothing more to emit" if document["drained"] else ""
+    latency = latency_text(document["latency_ms"], ("p50", "p99", "max"))
+    speed = f"{rates['emitted_per_sec']:,.0f} emitted/s, {rates['acked_per_sec']:,.0f} acked/s"
+    return [
+        f"{document['name']} is {document['status']}, up {document['uptime_secs']:.0f} s, {workers}{drained}",
+        emitted_text(document),
+        f"{speed}; emit to ack: {latency}",
+        *count_lines(document),
+        *event_time_lines(document),
+    ]
+
+
+def _workers(document: dict[str, Any]) -> Grid:
+    rows = [
+        [
+            row["worker"], state_cell(row["state"]), plain_number(row["pid"]), row["incarnation"],
+            round(row["uptime_secs"] or 0.0), alarm_cell(row["restarts"]),
+            ", ".join(_executors_of(document, row["worker"])),
+        ]
+        for row in document["workers"]
+    ]
+    return Grid(["worker", "state", "pid", "incarnation", "uptime s", "restarts", "executors"], rows)
+
+
+def opening_lines(document: dict[str, Any]) -> list[str]:
+    """ "enrich[7] on node-1:6700 is still in setup after 12 s"."""
+    found = [(row["worker"], row["opening"]) for row in document["workers"] if row["opening"] is not None]
+    return [
+        f"{task['component']}[{task['task']}] on {worker} is still in {task['method']} after {task['secs']:.0f} s"
+        for worker, task in found if task["secs"] >= _LONG_OPENING_SECS
+    ]
+
+
+def _executors_of(document: dict[str, Any], worker: str) -> list[str]:
+    """ "count[3-4]" for the executor of tasks 3 and 4."""
+    return [
+        f"{row['component']}[{'-'.join(dict.fromkeys(map(str, row['tasks'])))}]"
+        for row in document["executors"]
+        if row["worker"] == worker
+    ]
+
+
+def fault_lines(documents: Sequence[dict[str, Any]]) -> list[str]:
+    """Return lines for people; none if no fault is in force."""
+    return [
+        f"broken on purpose: {row['kind']} {row['hits']}, {row['left_secs']:g} s left (squall heal ends it)"
+        for row in documents
+    ]

@@ -1,1 +1,1 @@
-"""The commands that start topologies, and the settings that these get."""
+"""The commands that start topologies."""

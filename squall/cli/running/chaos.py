@@ -22,10 +22,9 @@ from squall.chaos.taps import sinks_of, tap
 from squall.chaos.trial import SETTINGS, StoppedTrial, Subject
 from squall.cli.interrupts import Interrupts
 from squall.cli.loader import load_function, load_result, load_topology
-from squall.cli.options import json_option
+from squall.cli.options import TopologyOptions, json_option, target_options
 from squall.cli.output import note, reserve_stdout, say, say_json
 from squall.cli.settings import layers_of, settings_option
-from squall.cli.topology_target import TopologyOptions, target_options
 from squall.engine.report.document import with_schema
 from squall.scheduler.cluster.starting import check_workers
 from squall.scheduler.common.duration import parse_duration_secs
@@ -81,9 +80,12 @@ def chaos_command(**given: Any) -> None:
     # From here on, users' code runs in this process and may print.
     out = reserve_stdout() if options.as_json else None
     result = options.result
+
+    def arguments_in(place: str | Path) -> list[str]:
+        return [text if result is None else text.replace(PLACE, str(place)) for text in options.arguments]
+
     with tempfile.TemporaryDirectory(prefix="squall-chaos-") as place:
-        arguments = [one if result is None else one.replace(PLACE, place) for one in options.arguments]
-        loaded = load_topology(options.target, arguments, options.app_dir)
+        loaded = load_topology(options.target, arguments_in(place), options.app_dir)
     read = None if result is None else load_result(result, options.app_dir, loaded.script)
     key_of = None if options.key is None else load_function(options.key, options.app_dir, loaded.script)
     topology = loaded.topology
@@ -101,7 +103,9 @@ def chaos_command(**given: Any) -> None:
     directory = Path(tempfile.mkdtemp(prefix="squall-chaos-"))
     try:
         with Interrupts() as interrupts:
-            compared = None if read is None else Result(loaded.build, read, options.arguments, directory)
+            compared = None if read is None else Result(
+                lambda place: loaded.build(arguments_in(place)), lambda place: read(arguments_in(place)), directory
+            )
             proof = Proof(subject, kinds, for_secs, directory, lambda: interrupts.count > 0, compared, key_of)
             session.run(proof, range(options.seed, options.seed + options.seeds), options.only or None)
     except StoppedTrial:
@@ -132,7 +136,7 @@ class _Session:
         """Learn, and try every seed."""
         expected = proof.learn()
         self.document["expected"] = {
-            "messages": expected.messages, "secs": round(expected.secs, 3), "finite": expected.finite,
+            "messages": expected.messages, "secs": round(expected.secs, 3), "finite": expected.source.ends,
             "asked": dict(expected.asked), "not_shown": expected.not_shown,
         }  # fmt: skip
         self._tell(expected_text(self.document["expected"]))

@@ -10,9 +10,8 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from squall.cli.output import note
 from squall.cli.report_text import latency_text
-from squall.cli.screen import Screen, interval_or_default
+from squall.cli.screen import LINE_INTERVAL_SECS, SCREEN_INTERVAL_SECS, Screen, is_terminal
 from squall.engine.plural import plural
 from squall.engine.report.metrics import merge
 from squall.engine.report.repeats import Repeats, death_key
@@ -53,13 +52,14 @@ class Progress:
     def __init__(self, topology: str, interval_secs: float | None = None, quiet: bool = False) -> None:
         """`interval_secs` None: what suits a screen, or a log."""
         self._topology = topology
-        self._interval_secs = interval_or_default(interval_secs, sys.stderr)
+        suits = SCREEN_INTERVAL_SECS if is_terminal(sys.stderr) else LINE_INTERVAL_SECS
+        self._interval_secs = suits if interval_secs is None else interval_secs
         self._quiet = quiet
         self.began = self._shown = time.monotonic()
         """From when the times of its lines count."""
         self._before: dict[int, TaskReading] = {}
         self._deaths = DeathNews()
-        self._screen = Screen(None if quiet else sys.stderr, note)
+        self._screen = Screen(None if quiet else sys.stderr)
         self.close = self._screen.close
         self.print = self._screen.tell
 
@@ -80,7 +80,7 @@ class Progress:
         before, self._before = self._before, spouts
         changes = [_difference(reading, before.get(task)) for task, reading in spouts.items()]
         line = f"{now - self.began:.0f} s: {doing}{', '.join(_headline(list(spouts.values()), changes, elapsed_secs))}"
-        self._screen.show([f"{self._topology} {line}"], line)
+        self._screen.show(self._topology, line)
 
     def tell_deaths(self, deaths: Iterable[RestartRecord]) -> None:
         """Print the deaths and replacements that are new among these."""

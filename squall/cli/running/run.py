@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from squall.cli.options import Seconds, SomePath, json_option
+from squall.cli.options import Seconds, SomePath, TopologyOptions, json_option, target_options
 from squall.cli.screen import LINE_INTERVAL_SECS, SCREEN_INTERVAL_SECS
 from squall.cli.settings import settings_option
-from squall.cli.topology_target import TopologyOptions, target_options
 
 if TYPE_CHECKING:
     from squall.cli.loader import Loaded
@@ -79,7 +78,7 @@ class LoadedRun:
         return lambda: time.monotonic() >= deadline
 
 
-@click.command("run", context_settings={"ignore_unknown_options": False})
+@click.command("run")
 @target_options
 @click.option("--workers", type=int, help="Worker processes (setting workers).")
 @click.option("--nodes", type=click.IntRange(min=1), default=1, metavar="N", help="Nodes (supervisors).  [default: 1]")

@@ -118,7 +118,7 @@ def _name_of(options: RunOptions) -> str:
 def _run(run: LoadedRun, keeper: KeeperProcess | None, interrupts: Interrupts) -> RunReport:
     """ClusterError, with its report, of a run that cannot go on."""
     if run.options.engine is not None:
-        from squall.cli.running.run_spark import run_on_spark
+        from squall.cli.data.spark import run_on_spark
 
         return run_on_spark(run, interrupts)
     if run.options.local:

@@ -15,17 +15,15 @@ from squall.cli.cluster_access import directory_option, emitted_again, nimbus_of
 from squall.cli.interrupts import Interrupts
 from squall.cli.load_child import load_apart
 from squall.cli.loader import name_in_file
-from squall.cli.options import json_option, wait_option
+from squall.cli.options import TopologyOptions, json_option, target_options, wait_option
 from squall.cli.output import exit_code, note, say_json
 from squall.cli.report_text import print_summary, warn_of_late
 from squall.cli.running.live import DeathNews
 from squall.cli.screen import show
 from squall.cli.settings import layers_of, settings_option
-from squall.cli.topology_target import TopologyOptions, target_options
 from squall.engine.errors import UsageError
 from squall.engine.plural import plural
 from squall.engine.report.document import with_schema
-from squall.ipc.rundir import RunDir
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.nimbus_client import Interrupted, NimbusClient
 from squall.scheduler.client.standing import replace_named
@@ -95,7 +93,8 @@ def submit_command(**given: Any) -> None:
     layers = layers_of(options.settings, workers=options.workers, drop_windows=options.drop_windows or None)
     environment = dict(map(_variable, options.variables))
     with contextlib.ExitStack() as stack:
-        run_dir, client = stack.enter_context(nimbus_of(options.directory))
+        client = stack.enter_context(nimbus_of(options.directory))
+        run_dir = client.run_dir
         # Check before the import, which may take long; Nimbus checks again.
         if not replace and any(record.name == name for record in client.get_cluster().topologies):
             raise UsageError(
@@ -113,7 +112,7 @@ def submit_command(**given: Any) -> None:
             )
 
         takes_up = bool(left_by_earlier(run_dir, name)) and not options.fresh
-        record = _in_place_of(client, run_dir, name, ask, wait_secs, interrupts) if replace else ask()
+        record = _in_place_of(client, name, ask, wait_secs, interrupts) if replace else ask()
         if options.until_drained:
             with contextlib.suppress(UsageError):  # it may have finished and left by now
                 note(*_words(client, client.get_topology(name)))
@@ -144,12 +143,11 @@ def _variable(text: str) -> tuple[str, str]:
 
 
 def _in_place_of(
-    client: NimbusClient, run_dir: RunDir, name: str, ask: Callable[[], TopologyRecord], wait_secs: float | None,
-    interrupts: Interrupts,
+    client: NimbusClient, name: str, ask: Callable[[], TopologyRecord], wait_secs: float | None, interrupts: Interrupts
 ) -> TopologyRecord:
     """Replace the topology of that name, and tell what it has left. An interrupt ends the command, not the work."""
     try:
-        record, left = replace_named(client, run_dir, name, ask, wait_secs, lambda: interrupts.count > 0)
+        record, left = replace_named(client, client.run_dir, name, ask, wait_secs, lambda: interrupts.count > 0)
     except Interrupted as interrupted:
         note(f"{interrupted}: squall status {name} shows it")
         raise click.exceptions.Exit(interrupts.exit_code) from None

@@ -147,12 +147,7 @@ def _stop(run_dir: RunDir, drain_secs: float, interrupts: Interrupts, most: int)
     """Drain and stop a cluster, until `most` interrupts have come, and tell on stderr what it left."""
     began = time.monotonic()
     stopped = stop_cluster(run_dir, drain_secs, lambda: interrupts.count >= most)
-    tell_stopped(stopped, drain_secs, time.monotonic() - began)
-    return stopped
-
-
-def tell_stopped(stopped: StoppedCluster, drain_secs: float, waited_secs: float) -> None:
-    """Say on stderr what a cluster that was stopped has left."""
+    waited_secs = time.monotonic() - began
     for name, left in stopped.pending.items():
         if left or left.waiting or left.untracked:
             note(f"{name}: {left_pending(left, drain_secs, waited_secs)}")
@@ -161,6 +156,7 @@ def tell_stopped(stopped: StoppedCluster, drain_secs: float, waited_secs: float)
         note(f"Nimbus does not answer; ended {count} without draining")
     elif stopped.killed:
         note(f"{count} ended without Nimbus{'' if stopped.by_nimbus else ', undrained'}")
+    return stopped
 
 
 @click.command("down")

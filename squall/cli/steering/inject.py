@@ -34,7 +34,7 @@ def inject_command(
     lasting fault ends by itself, or by squall heal.
     """
     meant = parse(" ".join([fault, *words, *(("for", duration) if duration is not None else ())]))
-    with nimbus_of(directory) as (_, client):
+    with nimbus_of(directory) as client:
         begun = client.inject(meant, START_SECS)
     lasts = max((one.ends_secs - one.began_secs for one in begun), default=0.0)
     text = f"{meant.kind}: {who(begun)}"
@@ -49,7 +49,7 @@ def inject_command(
 @directory_option
 def heal_command(targets: tuple[str, ...], directory: str | None) -> None:
     """End every fault that is in force; with TARGETs only faults that were begun with exactly these."""
-    with nimbus_of(directory) as (_, client):
+    with nimbus_of(directory) as client:
         ended = client.heal(targets)
     kinds = ", ".join(dict.fromkeys(fault.kind for fault in ended))
     begun_with = f" that was begun with {' '.join(targets)!r}" if targets else ""

@@ -1,25 +1,42 @@
-"""The commands on a topology of the standing cluster: list, activate, deactivate, rebalance, reset, kill."""
+"""The commands on topologies of the standing cluster: list, activate, deactivate, rebalance, reset, kill, and clean, on
+what those that are gone have left."""
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 
 import click
 
-from squall.cli.cluster_access import directory_option, job_of, left_document, left_pending, nimbus_of, tell_unknown
+from squall.cli.cluster_access import (
+    directory_option,
+    job_of,
+    left_document,
+    left_pending,
+    nimbus_of,
+    tell_away,
+    tell_unknown,
+)
 from squall.cli.interrupts import Interrupts
-from squall.cli.looking.status_text import replaced_text
+from squall.cli.looking.status import replaced_text
 from squall.cli.options import json_option, wait_option
 from squall.cli.output import note, say
 from squall.cli.screen import Block, Grid, alarm_cell, show, state_cell
 from squall.engine.errors import UsageError
 from squall.engine.plural import plural
 from squall.engine.report.document import to_document, with_schema
+from squall.ipc.rundir import RunDir
 from squall.scheduler.client.described import status_of
 from squall.scheduler.client.job import Gone
-from squall.scheduler.client.standing import limit_secs, uptime_secs
+from squall.scheduler.client.nimbus_client import NoCluster
+from squall.scheduler.client.standing import limit_secs, open_cluster, patient_client, uptime_secs
 from squall.scheduler.client.statuses import ListedTopology, TopologyList
+from squall.scheduler.common.code_store import CodeStore
+from squall.scheduler.common.messages import TopologyRecord
+from squall.scheduler.nimbus.store import kept_topologies
 from squall.scheduler.nimbus.submission import WORKERS_MAX
+from squall.scheduler.records.topology_files import TopologyFiles, topology_files
 
 _MOST_DIGITS = 9
 """Most digits in a number of executors. Nimbus knows the limit, but a message holds no integer beyond 64 bits."""
@@ -31,7 +48,7 @@ _MOST_DIGITS = 9
 def list_command(directory: str | None, as_json: bool) -> None:
     """List the topologies of the cluster. Exit code 1 if the store knows none although there are remains of some."""
     rows: list[ListedTopology] = []
-    with nimbus_of(directory) as (run_dir, client):
+    with nimbus_of(directory) as client:
         cluster = client.get_cluster()
         for record in cluster.topologies:
             try:
@@ -40,7 +57,7 @@ def list_command(directory: str | None, as_json: bool) -> None:
                 # It was removed between the two requests.
                 continue
             rows.append(ListedTopology(
-                name=record.name, id=record.id, status=status_of(client, record, run_dir),
+                name=record.name, id=record.id, status=status_of(client, record, client.run_dir),
                 replaced_by=None if record.successor is None else record.successor.topology.id,
                 tasks=sum(component.tasks for component in record.components),
                 executors=0 if state.assignment is None else sum(map(len, state.assignment.executors)),
@@ -68,7 +85,7 @@ def list_command(directory: str | None, as_json: bool) -> None:
 @directory_option
 def activate_command(name: str, directory: str | None) -> None:
     """Let a topology's spouts emit again."""
-    with nimbus_of(directory) as (_, client):
+    with nimbus_of(directory) as client:
         say(f"{name} is {client.activate(name).status}")
 
 
@@ -77,7 +94,7 @@ def activate_command(name: str, directory: str | None) -> None:
 @directory_option
 def deactivate_command(name: str, directory: str | None) -> None:
     """Stop a topology's spouts; what is under way is processed."""
-    with nimbus_of(directory) as (_, client):
+    with nimbus_of(directory) as client:
         say(f"{name} is {client.deactivate(name).status}")
 
 
@@ -89,7 +106,7 @@ def reset_command(name: str, directory: str | None) -> None:
 
     Workers that run are not touched; their earlier deaths no longer count against them.
     """
-    with nimbus_of(directory) as (_, client):
+    with nimbus_of(directory) as client:
         given_up = [str(slot) for slot in client.get_topology(name).topology.given_up]
         client.reset(name)
     tried = f"{', '.join(given_up)} may be used again" if given_up else "no slot had given it up"
@@ -156,7 +173,7 @@ def kill_command(
     if unknown == (name is not None):
         raise UsageError("give either the NAME of a topology or --unknown")
     if name is None:
-        with nimbus_of(directory) as (_, client):
+        with nimbus_of(directory) as client:
             ids = client.forget_unknown()
         show(as_json, {"unknown": ids}, f"removed: {', '.join(ids)}" if ids else "nothing is unknown")
         return
@@ -175,3 +192,84 @@ def kill_command(
     show(as_json, document, f"{name} is gone; {left_pending(pending, limit, time.monotonic() - began)}")
     if interrupts.count:
         raise click.exceptions.Exit(interrupts.exit_code)
+
+
+@click.command("clean")
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.option("--remove", is_flag=True, help="Remove it; without this option it is only listed.")
+@click.option("--dead-letters", is_flag=True, help="Remove also state with dead letters.")
+@directory_option
+@json_option
+def clean_command(
+    names: tuple[str, ...], remove: bool, dead_letters: bool, directory: str | None, as_json: bool
+) -> None:
+    """List logs and state that topologies that are gone have left, and --remove them.
+
+    State holds positions and dead letters: without it a topology of that name begins anew. State with dead letters is
+    kept unless --dead-letters is given, as it alone answers for those messages. Topologies in the cluster are left
+    alone, also if it does not run: then they go on with the next squall up.
+    """
+    if dead_letters and not remove:
+        raise UsageError("--dead-letters says what may be removed: give --remove as well")
+    with _topologies(directory) as (run_dir, records, unknown), CodeStore(run_dir.code).alone():
+        every = topology_files(run_dir, records)
+        if remove and unknown:
+            raise UsageError(
+                f"the store does not know {', '.join(unknown)}, so nothing is known to be gone; "
+                "`squall kill --unknown` comes first"
+            )
+        now = time.time()
+        found = [one for one in every if not names or one.name in names]
+        if missing := sorted({*names} - {one.name for one in found}):
+            what = f"{', '.join(missing)!r:.200}"
+            raise UsageError(f"there is nothing to remove of {what}: it is in the cluster, or has left nothing behind")
+        kept = [one for one in found if remove and one.dead_letters and not dead_letters]
+        for one in found if remove else ():
+            if one not in kept:
+                one.remove()
+    rows = [_row(one, now, remove and one not in kept) for one in found]
+    show(as_json, rows, _text(found, now, remove, len(kept)))
+    if kept:
+        letters = plural(sum(one.dead_letters for one in kept), "dead letter")
+        note(f"kept: {plural(len(kept), 'directory', 'directories')} with {letters}; see --dead-letters")
+
+
+@contextlib.contextmanager
+def _topologies(directory: str | None) -> Iterator[tuple[RunDir, list[TopologyRecord], list[str]]]:
+    """Give the cluster's directory, its topologies, and ids that its store does not know. If the cluster does not run,
+    these are the stored topologies, and it cannot start meanwhile."""
+    run_dir = open_cluster(directory)
+    try:
+        client = patient_client(run_dir, tell_away)
+    except NoCluster:
+        with kept_topologies(run_dir) as records:
+            yield run_dir, records, []
+        return
+    with client:
+        cluster = client.get_cluster()
+        yield run_dir, cluster.topologies, cluster.unknown
+
+
+def _age(one: TopologyFiles, now: float) -> float:
+    return max(0.0, now - one.changed_unix_secs)
+
+
+def _row(one: TopologyFiles, now: float, removed: bool) -> dict[str, object]:
+    return {
+        "name": one.name, "kind": one.kind, "path": str(one.path), "bytes": one.bytes,
+        "unchanged_secs": round(_age(one, now), 1), "dead_letters": one.dead_letters,
+        "removed": removed,
+    }
+
+
+def _text(found: list[TopologyFiles], now: float, remove: bool, kept: int) -> list[Block]:
+    if not found:
+        return ["nothing is left of topologies that are gone"]
+    head = ["topology", "what", "KiB", "unchanged h", "dead letters", "path"]
+    rows = [
+        [one.name, one.kind, -(-one.bytes // 1024), round(_age(one, now) / 3600, 2),
+         alarm_cell(one.dead_letters), str(one.path)]
+        for one in found
+    ]
+    did = f"{len(found) - kept} of {plural(len(found), 'directory', 'directories')} removed"
+    return [Grid(head, rows), did if remove else "squall clean --remove removes them"]

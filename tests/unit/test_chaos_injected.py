@@ -1,17 +1,19 @@
-"""Which deaths `squall chaos` sees, and which fault explains each."""
+"""Which deaths `squall chaos` sees, which fault explains each, and when it takes a cluster for healed."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from squall.chaos import deaths
-from squall.chaos.deaths import DaemonWatch, DeathClaims
+from squall.chaos import injected
+from squall.chaos.injected import DaemonWatch, DeathClaims, Injector
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import daemon as daemon_module
 from squall.scheduler.common.daemon import DaemonRecord
 from squall.scheduler.faults.in_force import BEGIN, HIT, FaultInForce, Victim, note
+from squall.scheduler.faults.sentence import Fault
 
 
 def claims_of(run_dir: RunDir, fault: FaultInForce, asked: str) -> list[str]:
@@ -51,8 +53,10 @@ class Machine:
         self.living: set[int] = set()
         self.children: dict[int, int] = {}
         monkeypatch.setattr(daemon_module, "read_record", self.records.get)
-        monkeypatch.setattr(deaths, "lives", lambda pid, started: pid in self.living)
-        monkeypatch.setattr(deaths, "forking_parent_of", lambda pid, node: self.forking_parent(self.children.get(pid)))
+        monkeypatch.setattr(injected, "lives", lambda pid, started: pid in self.living)
+        monkeypatch.setattr(
+            injected, "forking_parent_of", lambda pid, node: self.forking_parent(self.children.get(pid))
+        )
 
     def forking_parent(self, child: int | None) -> tuple[int, int] | None:
         return (child, 0) if child in self.living else None  # type: ignore[return-value]
@@ -97,3 +101,18 @@ def test_a_forking_parent_that_is_seen_dead_just_before_its_supervisor_is_back_w
         "supervisor node-1": (1, 4.0), "forking parent node-1": (11, 4.0),
     }
     assert watch.away() == []
+
+
+def test_a_cluster_is_not_healed_while_a_killed_process_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its Nimbus answers the order to end, and ends later."""
+    cluster = Mock()
+    victims = [Victim("nimbus", 7, 1)]
+    cluster.client.inject.return_value = [FaultInForce(1, "kill", ["nimbus"], 0.0, 0.0, "nimbus", victims)]
+    cluster.client.heal.return_value = []
+    looks: list[int] = []
+    monkeypatch.setattr("squall.chaos.injected.lives", lambda pid, started: len(looks) < 3)
+    monkeypatch.setattr("squall.chaos.injected.time.sleep", lambda secs: looks.append(cluster.client.heal.call_count))
+    faults = Injector(cluster, [Fault("kill", ("nimbus",))], 0.0)
+    faults.turn()
+    faults.heal()
+    assert (looks, cluster.client.heal.call_count) == ([0, 0, 0], 1)

@@ -1,4 +1,6 @@
-"""`squall doctor`: what is missing or misset on this machine, with its mend. `read_facts` reads, `findings` judges."""
+"""The set-up. `squall doctor` tells what is missing or misset on this machine, with its mend: `read_facts` reads,
+`findings` judges. `squall config` shows every setting with its value, key and meaning, and where its value comes from.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,16 @@ import sys
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
 from squall.cli.cluster_access import directory_option
-from squall.cli.options import json_option
+from squall.cli.loader import load_topology
+from squall.cli.options import json_option, use_settings_beside
+from squall.cli.output import reserve_stdout, say, say_json
 from squall.cli.screen import Cell, Grid, show
+from squall.cli.settings import layers_of, settings_option
 from squall.ipc.arena import NOT_DUMPABLE, may_be_read
 from squall.scheduler.client.standing import cluster_path
 from squall.scheduler.common.daemon import FILE_BYTES
@@ -155,3 +160,39 @@ def doctor_command(directory: str | None, as_json: bool) -> None:
     rows = [[one.what, Cell(one.state, _STYLES[one.state]), one.found, one.mend] for one in found]
     show(as_json, [one._asdict() for one in found], [Grid(["what", "state", "found", "mend"], rows)])
     raise click.exceptions.Exit(int(any(one.state == MISSING for one in found)))
+
+
+@click.command("config")
+@click.argument("target", metavar="[FILE[:NAME]]", required=False, is_eager=True, callback=use_settings_beside)
+@settings_option
+@click.option("--show-origin", is_flag=True, help="Name the place that gives each value.")
+@json_option
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]")
+def config_command(
+    target: str | None, settings: tuple[str, ...], show_origin: bool, as_json: bool, arguments: tuple[str, ...]
+) -> None:
+    """Show the resolved settings; with FILE, those of the topology in it.
+
+    Options win over SQUALL_* variables, these over the Config of the code, this over squall.toml or [tool.squall] in
+    pyproject.toml, and that over the defaults.
+    """
+    layers = layers_of(settings)
+    out = reserve_stdout() if as_json else None
+    code = None if target is None else load_topology(target, list(arguments)).topology.config
+    config = layers.config(code)
+    document: dict[str, Any] = {
+        **{name: {"value": value, "storm_key": key, "help": text} for name, key, value, text in config},
+        **{key: {"value": value, "help": "handed to the components"} for key, value in config.extra.items()},
+    }
+    if show_origin:
+        for name, row in document.items():
+            row["origin"] = layers.origin(name, code)
+    if as_json:
+        say_json(document, out=out)
+        return
+    for name, row in document.items():
+        if show_origin:
+            say(f"{name} = {row['value']!r}    # {row['origin']}")
+        else:
+            meaning = f"{row['storm_key']}: {row['help']}" if "storm_key" in row else row["help"]
+            say(f"{name} = {row['value']!r}", f"    {meaning}")
