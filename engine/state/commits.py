@@ -29,14 +29,13 @@ from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ClusterError, UnstorableError
 from squall.engine.foreign.text import line_of_error, where_of
 from squall.engine.plural import plural
-from squall.engine.state.dealing import Read
 from squall.engine.state.held_emits import HeldEmits
+from squall.engine.state.input_rows import Read
 from squall.engine.state.kept_clock import KeptClock
 from squall.engine.state.keyed import CheckedState, State
 from squall.engine.state.records.absorbed import AGAIN, FRESH, Absorbed, Group
-from squall.engine.state.records.children import Children
 from squall.engine.state.records.floors import Floors
-from squall.engine.state.records.lineage import FIELD, RESULTS, Lineage, PartitionNumbers
+from squall.engine.state.records.lineage import FIELD, RESULTS, Children, Lineage, PartitionNumbers
 from squall.engine.state.task_store import TaskStore, pickled, unpickled
 
 

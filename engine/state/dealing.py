@@ -27,7 +27,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.topology import ALL, FIELDS
@@ -36,8 +36,8 @@ from squall.engine.foreign.disk import sync
 from squall.engine.foreign.stable_hash import key_hash
 from squall.engine.foreign.text import repr_of
 from squall.engine.plural import plural
+from squall.engine.state.input_rows import Read, Row
 from squall.engine.state.kept_clock import CLOCK
-from squall.engine.state.kept_rows import Row
 from squall.engine.state.keyed import State
 from squall.engine.state.keys import Spelling
 from squall.engine.state.reading import directories_of, meta_of, names_of, stores_of, task_of, tasks_of
@@ -51,26 +51,14 @@ from squall.engine.state.task_store import (
     read_key,
     unpack_row,
 )
-from squall.engine.state.windowing.declaration import WINDOWS, Declaration, changed
 from squall.engine.state.windowing.event_time import TIME_KEY
 from squall.engine.state.windowing.panes import KEY, PART
-from squall.engine.state.windowing.windows import TIME
+from squall.engine.state.windowing.windows import TIME, WINDOWS, Declaration, changed
 
 DEALT = "dealt"
 """In a store: the number of tasks from which it was dealt to several."""
 _AT_ONCE = 5_000
 TextHash = Callable[[str], int]
-
-
-class Read(NamedTuple):
-    """How a component reads a stream."""
-
-    component: str
-    stream: str
-    fields: tuple[str, ...]
-    grouping: str
-    by: tuple[str, ...]
-    """The fields that it is grouped by."""
 
 
 class Division:

@@ -36,7 +36,7 @@ from squall.engine.foreign.sizes import row_bytes
 from squall.engine.plural import plural
 from squall.engine.state.commits import Commits, TaskPlace
 from squall.engine.state.dealing import DEALT, deal
-from squall.engine.state.kept_rows import Input, Inputs, Row
+from squall.engine.state.input_rows import Inputs, Row
 from squall.engine.state.records.absorbed import AGAIN, FRESH
 from squall.engine.state.sinks import ExactSink
 from squall.engine.state.task_store import OUTSIDE, TaskStore, pickled
@@ -53,8 +53,8 @@ class SinkTask(BatchBolt):
 
     outputs = ()
 
-    def __init__(self, inner: ExactSink, place: TaskPlace, inputs: Sequence[Input]) -> None:
-        self.inner, self._place, self._inputs = inner, place, Inputs(inputs)
+    def __init__(self, inner: ExactSink, place: TaskPlace) -> None:
+        self.inner, self._place, self._inputs = inner, place, Inputs(place.reads)
         self.component_config = inner.component_config
         self.writes_late = False
 

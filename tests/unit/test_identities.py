@@ -20,9 +20,8 @@ from squall.engine.api.tuple import TupleSource
 from squall.engine.errors import ComponentError
 from squall.engine.state.records import absorbed
 from squall.engine.state.records.absorbed import AGAIN, FRESH, SETTLED, Absorbed, Emitted
-from squall.engine.state.records.children import Children
 from squall.engine.state.records.floors import NOTHING, FollowedSpout, Settled
-from squall.engine.state.records.lineage import HASHED, NUMBER_BITS, Lineage, PartitionNumbers, is_ordered
+from squall.engine.state.records.lineage import HASHED, NUMBER_BITS, Children, Lineage, PartitionNumbers, is_ordered
 from squall.engine.state.records.ranges import Ranges
 from squall.engine.state.records.record_store import RecordStore
 from squall.engine.state.records.settled import DENSE, HELD_NS, NAME, PARTITION, TASK, Settling

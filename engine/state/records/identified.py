@@ -24,15 +24,14 @@ from squall.engine.api.failure import Failure
 from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.api.tuple import Tuple
 from squall.engine.foreign.given_columns import column_mistake, parents_of, values_of
-from squall.engine.state.records.children import Children
 from squall.engine.state.records.floors import LOOK_NS
 from squall.engine.state.records.lineage import (
     DIGIT,
     FIELD,
     RESULTS,
+    Children,
     Lineage,
     PartitionNumbers,
-    loose_identity,
     origin_of,
 )
 from squall.engine.state.records.record_store import BUSY, ENDED, QUIET, RecordStore
@@ -220,7 +219,7 @@ class _SpoutOut(_Out):
         if message_id is not None:
             identity = self._emitted(message_id, values if carried else (), stream) << self._bits
         elif carried:
-            identity = loose_identity(self.lineage)
+            identity = self.lineage.loose()
         return (*values, identity) if carried else values
 
     def _columns(self, columns: Any, task: int | None, named: dict[str, Any]) -> Any:
@@ -236,7 +235,7 @@ class _SpoutOut(_Out):
             self._settling.expect(ids)
             identities = [self._emitted(one, row, stream) << bits for one, row in zip(ids, rows, strict=False)]
         elif carried:
-            identities = [loose_identity(self.lineage) for _ in range(len(columns[0]))]
+            identities = [self.lineage.loose() for _ in range(len(columns[0]))]
         return (*columns, identities) if carried else columns
 
 
@@ -274,7 +273,7 @@ class IdentifiedBolt(Around):
                 out.use(collector)
             source = plain(tup._source)
             if source is None:
-                out.next[0] = loose_identity(lineage)
+                out.next[0] = lineage.loose()
                 return execute(tup, out)
             if (first := firsts.get(source)) is None:
                 first = firsts[source] = lineage.first(source, index)
@@ -384,7 +383,7 @@ class _AnchoredOut(_Out):
         several = anchors if isinstance(anchors, list | tuple) else [anchors]
         known = [id(tup) for tup in several if id(tup) in self.next]
         if not known:
-            return *values, loose_identity(lineage)
+            return *values, lineage.loose()
         identity, made = self.next[known[0]]
         if made >= lineage.most:
             raise lineage.too_many(made + 1)

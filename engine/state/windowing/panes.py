@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from squall.engine.state.kept_rows import Row
+from squall.engine.state.input_rows import Row
 from squall.engine.state.windowing.windows import COUNT, SESSION, Windowing, merged
 
 Fold = Callable[[Any, Row], Any]

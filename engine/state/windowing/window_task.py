@@ -35,18 +35,16 @@ from squall.engine.foreign.given_columns import values_of
 from squall.engine.foreign.methods import Returned, checked
 from squall.engine.state.commits import Commits, TaskPlace
 from squall.engine.state.dealing import deal
+from squall.engine.state.input_rows import Inputs
 from squall.engine.state.kept_clock import kept_clock
-from squall.engine.state.kept_rows import Input, Inputs
 from squall.engine.state.keys import mistakes_in
 from squall.engine.state.records.lineage import NUMBER_BITS, RESULTS, Partition, is_ordered
 from squall.engine.state.records.record_store import RECORDS_FILE, SHARED, unpacked_ranges
 from squall.engine.state.task_store import CLOSED, OPEN, Reader, TaskStore, pickled
 from squall.engine.state.timestamps import times_of
-from squall.engine.state.windowing.declaration import WINDOWS, Declaration
-from squall.engine.state.windowing.event_time import END, STANDS, TIME_KEY, EventTime, Heard
+from squall.engine.state.windowing.event_time import END, STANDS, TIME_KEY, EventTime, Heard, SharedTimes
 from squall.engine.state.windowing.panes import Due, Pane, Panes
-from squall.engine.state.windowing.shared_times import SharedTimes
-from squall.engine.state.windowing.windows import COUNT, Window, WindowedBolt, Windowing
+from squall.engine.state.windowing.windows import COUNT, WINDOWS, Declaration, Window, WindowedBolt, Windowing
 
 TICK_SECS = 0.05
 _AT_ONCE, _TURN_NS = 500, 20_000_000
@@ -62,9 +60,9 @@ class WindowTask(BatchBolt):
 
     outputs = ()
 
-    def __init__(self, inner: WindowedBolt, place: TaskPlace, inputs: Sequence[Input]) -> None:
+    def __init__(self, inner: WindowedBolt, place: TaskPlace) -> None:
         """`place.streams`: those of its results."""
-        self.inner, self._place, self._inputs = inner, place, Inputs(inputs)
+        self.inner, self._place, self._inputs = inner, place, Inputs(place.reads)
         self.component_config = inner.component_config
         assert inner.windowing is not None
         self._windowing: Windowing = inner.windowing
