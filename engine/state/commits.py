@@ -213,13 +213,12 @@ class Commits:
 
     def commit(self, identities: Sequence[int], rows: Sequence[int]) -> None:
         """Commit the rows, what they changed and what they emitted."""
-        same = len(rows) >= len(identities)
-        absorbed = identities if same else [identities[row] for row in rows]
+        absorbed = identities if len(rows) >= len(identities) else [identities[row] for row in rows]
         store, state, clock = self.store, self.state, self.clock
         changes = state.changes(all_used=self.ages)  # first: what cannot be stored leaves the emits alone
         if self.check is not None:
             self.check(changes)
-        group = self.absorbed.new_group(absorbed, self.out.take(rows), same)
+        group = Group(self.absorbed.next, absorbed, self.out.take(rows))
         if self.ages:
             # With their ages, which a log would hide, such as that of an import.
             changes = state.in_log() | changes

@@ -22,10 +22,10 @@ from squall.engine.state.records.record_store import (
     RECORDS_FILE,
     SHARED,
     TASKS,
+    Reading,
     TaskState,
     unpacked_ranges,
 )
-from squall.engine.state.records.settled import Reading
 from squall.engine.state.task_store import Reader
 
 LOOK_NS = 50_000_000

@@ -34,8 +34,8 @@ from squall.engine.state.records.lineage import (
     PartitionNumbers,
     origin_of,
 )
-from squall.engine.state.records.record_store import BUSY, ENDED, QUIET, RecordStore
-from squall.engine.state.records.settled import PartitionProgress, Reading, Settling
+from squall.engine.state.records.record_store import BUSY, ENDED, QUIET, PartitionProgress, Reading, RecordStore
+from squall.engine.state.records.settled import Settling
 
 
 class IdentifiedSpout(Around):

@@ -28,7 +28,6 @@ from squall.engine.foreign.disk import sync_directories
 from squall.engine.foreign.text import message_of
 from squall.engine.state.keys import pack_key
 from squall.engine.state.records.ranges import Ranges
-from squall.engine.state.records.settled import PartitionProgress, Reading
 
 RECORDS_FILE = "records.db"
 SHARED = "shared"
@@ -51,6 +50,31 @@ _SCHEMA = """
 PARTITIONS = "SELECT number, settled, buried, begun, newest, version FROM partitions WHERE version > ?"
 READERS = "SELECT partition, task, at, is_read, open FROM readers"
 TASKS = "SELECT task, activity, declares FROM tasks"
+
+
+class Reading(NamedTuple):
+    """How far a task is in a partition that it reads."""
+
+    at: int
+    """The number that it has read last, of a partition that is read in order; else -1."""
+    is_read: bool
+    """True if it has read everything that is there at the moment."""
+    open: int = -1
+    """The lowest number that it has open; -1 if none."""
+
+
+class PartitionProgress(NamedTuple):
+    """What one task has to tell of a partition."""
+
+    partition: int
+    """Its number among those of the spout."""
+    settled: Sequence[tuple[int, int]]
+    """Ranges that are settled since the last time, or dead letters."""
+    buried: Sequence[int]
+    """Those of them that are dead letters."""
+    begun: int
+    """The number from which this life has read it: holes below are not filled any more."""
+    newest: int
 
 
 class TaskState(NamedTuple):

@@ -25,14 +25,13 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from squall.engine.errors import ClusterError
 from squall.engine.foreign.text import message_of
-from squall.engine.state.records.floors import NOTHING, Settled
+from squall.engine.state.records.floors import NOTHING, FollowedSpout, Settled
 from squall.engine.state.records.lineage import Partition
-from squall.engine.state.records.record_store import ENDED, QUIET, TaskState
-from squall.engine.state.records.settled import Reading
+from squall.engine.state.records.record_store import ENDED, QUIET, Reading, TaskState
 from squall.engine.state.task_store import Reader
 
 TIME_KEY = ("time",)
@@ -49,26 +48,6 @@ has ended; what it waits for: the first task of a spout, 0 if for none, and the 
 that spout, or ~index of a task that reads none."""
 _MOST_MARKS = 64
 """Of a partition: of more, every second one goes, which only delays time."""
-
-
-class EventSource(Protocol):
-    """A spout, as `engine.state.records.floors` follows it."""
-
-    @property
-    def settled(self) -> Mapping[Partition, Settled]:
-        """Return what is settled of each partition."""
-
-    @property
-    def readings(self) -> Mapping[Partition, Sequence[Reading]]:
-        """Return of each partition how far the tasks are that read it."""
-
-    @property
-    def tasks(self) -> Sequence[TaskState]:
-        """Return what each task is doing."""
-
-    @property
-    def ended(self) -> bool:
-        """Return True if every task is exhausted, and every record is settled."""
 
 
 class Heard(NamedTuple):
@@ -146,7 +125,7 @@ class EventTime:
                 time = marks.pop(0)[1]
                 self.times[partition] = max(time, self.times.get(partition, -END))
 
-    def look(self, sources: Sequence[EventSource], heard: Mapping[Partition, Heard], now: int) -> int:
+    def look(self, sources: Sequence[FollowedSpout], heard: Mapping[Partition, Heard], now: int) -> int:
         """Bring the watermark up to date; return it. `heard`: what all tasks know of partitions."""
         if all(source.ended for source in sources):
             self.watermark = END
@@ -169,7 +148,7 @@ class EventTime:
         self.watermark = max(self.watermark, least - self._lag)
         return self.watermark
 
-    def _holds_up(self, partition: Partition, source: EventSource, heard: Heard, now: int) -> bool:
+    def _holds_up(self, partition: Partition, source: FollowedSpout, heard: Heard, now: int) -> bool:
         settled, readings = source.settled.get(partition, NOTHING), source.readings.get(partition, ())
         self._pass_lost(partition, settled, readings, now)
         floor = self._floor(partition, settled)
