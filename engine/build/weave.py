@@ -249,8 +249,9 @@ def _with_results(specs: Specs) -> dict[str, ComponentSpec]:
         if isinstance(bolt, WindowedBolt):
             ticks = {**spec.config, "tick_tuple_freq_secs": TICK_SECS}
             found[name] = replace(spec, outputs={}, config=ticks)
-            spout = ResultsSpout(spec.outputs)
-            found[name + RESULTS] = ComponentSpec(name + RESULTS, spout, spec.executors, spec.tasks, spec.outputs)
+            found[name + RESULTS] = ComponentSpec(
+                name + RESULTS, ResultsSpout(), spec.executors, spec.tasks, spec.outputs
+            )
     return found
 
 

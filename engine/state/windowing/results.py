@@ -17,7 +17,7 @@ from typing import Any
 
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.replaying import Record, ReplayingSpout
-from squall.engine.api.stream import Emit, Outputs
+from squall.engine.api.stream import Emit
 from squall.engine.state.records.lineage import RESULTS
 from squall.engine.state.records.record_store import RECORDS_FILE, unpacked_ranges
 from squall.engine.state.records.settled import PARTITION
@@ -32,9 +32,6 @@ class ResultsSpout(ReplayingSpout):
     """Emits the results of one component."""
 
     record_identity = PARTITION
-
-    def __init__(self, outputs: Outputs) -> None:
-        self.outputs = outputs
 
     def start(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         own = Reader(context.shared_state_dir, RECORDS_FILE)

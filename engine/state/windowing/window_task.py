@@ -24,7 +24,6 @@ from typing import Any
 
 from squall.engine.api.collectors import BatchCollector
 from squall.engine.api.columns import ColumnBatch
-from squall.engine.api.component import BatchBolt
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.emit_checks import Declared
 from squall.engine.api.stream import DEFAULT_STREAM
@@ -33,8 +32,7 @@ from squall.engine.clock import NS_PER_SEC, wall_ns
 from squall.engine.errors import ComponentError, FailedTuple
 from squall.engine.foreign.given_columns import values_of
 from squall.engine.foreign.methods import Returned, checked
-from squall.engine.state.commits import Commits, TaskPlace
-from squall.engine.state.dealing import deal
+from squall.engine.state.commits import ExactTask, TaskPlace
 from squall.engine.state.input_rows import Inputs
 from squall.engine.state.kept_clock import kept_clock
 from squall.engine.state.keys import mistakes_in
@@ -55,15 +53,13 @@ _OWN_SETTLED = "SELECT name, settled FROM partitions"
 _NEXT_RESULT = "SELECT 1 + ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'results'"
 
 
-class WindowTask(BatchBolt):
+class WindowTask(ExactTask):
     """Stands for a bolt with windows in a topology."""
-
-    outputs = ()
 
     def __init__(self, inner: WindowedBolt, place: TaskPlace) -> None:
         """`place.streams`: those of its results."""
-        self.inner, self._place, self._inputs = inner, place, Inputs(place.reads)
-        self.component_config = inner.component_config
+        super().__init__(inner, place)
+        self._inputs = Inputs(place.reads)
         assert inner.windowing is not None
         self._windowing: Windowing = inner.windowing
         self.declaration = Declaration.of(inner.windowing, inner.fold is not None)
@@ -75,12 +71,11 @@ class WindowTask(BatchBolt):
         self._late, self._ahead = context.counter("late tuples"), context.counter("ahead tuples")
         self._dropped = context.counter("dropped late tuples")
         self.now_ns = context.now_ns
-        is_full, declaration = self.inner.durability == "full", self.declaration
-        dropped = deal(context, self._place.reads, declaration, drops=conf["drop_windows"], full=is_full)
-        if dropped:
+        declaration = self.declaration
+        if dropped := self.open(context, _KEPT_KEYS, declaration, drops=conf["drop_windows"]):
             context.counter("dropped windows").inc(dropped)
-        self.commits = commits = Commits(self, self._place, context, is_full, _KEPT_KEYS)
-        store, component = commits.store, context.component_id
+        commits, component = self.commits, context.component_id
+        store = commits.store
         self._clock = kept_clock(store, context)
         if self._windowing.timestamp_field is None and self._windowing.kind != COUNT:
             commits.clock = self._clock
@@ -111,8 +106,7 @@ class WindowTask(BatchBolt):
         self._execute_window = checked(self.inner.execute_window, returned)
 
     def cleanup(self) -> None:
-        self.inner.cleanup()
-        self.commits.close()
+        super().cleanup()
         if self._emitter is not None:
             self._emitter.close()
         if self._shared_times is not None:
