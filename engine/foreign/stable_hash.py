@@ -103,7 +103,7 @@ def has_dataclass_equality(owner: type) -> bool:
 
 def stable_hash(value: Any) -> int:
     """Hash `value` to 64 bits; ComponentError names a type that has no hash."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind is str:  # first, because most keys are text
         return _of_bytes(value.encode("utf-8", "surrogatepass"), 1)
     if kind is int:

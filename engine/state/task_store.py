@@ -52,7 +52,9 @@ CLOSED = "closed"
 OPEN = "open"
 """In the same: whether a window is open, so that results will come."""
 _FORMAT = 2
+# To overwrite what is removed takes seconds, if values are large.
 _SCHEMA = """
+    PRAGMA secure_delete=OFF;
     CREATE TABLE IF NOT EXISTS state (key PRIMARY KEY, value, at INTEGER) WITHOUT ROWID;
     CREATE INDEX IF NOT EXISTS by_age ON state (at) WHERE at IS NOT NULL;
     CREATE TABLE IF NOT EXISTS log (number INTEGER PRIMARY KEY, changes BLOB NOT NULL);
@@ -68,6 +70,17 @@ MISSING: Any = object()
 GONE = None
 """In place of a packed value: there is none."""
 LOG = "SELECT number, changes FROM log ORDER BY number"
+
+
+def connected(path: str, synchronous: str, schema: str) -> sqlite3.Connection:
+    """A file to write that has these tables, whatever thread uses it. Writers, and those who open it, take turns."""
+    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
+    try:
+        db.executescript(f"PRAGMA journal_mode=WAL; PRAGMA synchronous={synchronous}; {schema}")
+    except BaseException:
+        db.close()
+        raise
+    return db
 
 
 def unpickled(packed: bytes, where: object) -> Any:
@@ -161,12 +174,7 @@ class TaskStore:
             # Also if nobody closes it: a task that is refused leaves nothing open.
             self._unlock = weakref.finalize(self, os.close, self._lock)
         try:
-            self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=30)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute(f"PRAGMA synchronous={'FULL' if full else 'OFF'}")
-            # To overwrite what is removed takes seconds, if values are large.
-            self._db.execute("PRAGMA secure_delete=OFF")
-            self._db.executescript(_SCHEMA)
+            self._db = connected(self.path, "FULL" if full else "OFF", _SCHEMA)
             if full and directory is not None:
                 sync_directories(directory)
             self.commits: int = self.meta("commits") or 0

@@ -17,10 +17,11 @@ Relies on SQLite for writers that take turns. Thread: the task's.
 
 from __future__ import annotations
 
+import contextlib
 import marshal
 import os
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from squall.engine.errors import ClusterError
@@ -28,13 +29,13 @@ from squall.engine.foreign.disk import sync_directories
 from squall.engine.foreign.text import message_of
 from squall.engine.state.keys import pack_key
 from squall.engine.state.records.ranges import Ranges
+from squall.engine.state.task_store import connected
 
 RECORDS_FILE = "records.db"
 SHARED = "shared"
 """The directory of a component that its tasks share (`TopologyContext.directory_of`)."""
 BUSY, QUIET, ENDED = "busy", "quiet", "ended"
 """A task of a spout has records open or more to read; has none and read nothing lately; has none, and is exhausted."""
-_WAIT_SECS = 30.0
 _SCHEMA = """
     CREATE TABLE IF NOT EXISTS partitions (
         number INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL, settled BLOB NOT NULL, buried BLOB NOT NULL,
@@ -96,43 +97,59 @@ def unpacked_ranges(packed: bytes) -> Ranges:
     return Ranges(zip(numbers[::2], numbers[1::2], strict=True))
 
 
-class RecordStore:
+class SharedFile:
+    """A SQLite file that several tasks write, in turn."""
+
+    def __init__(self, path: str, what: str, synchronous: str, schema: str) -> None:
+        """`what`: its content, for errors. Raises ClusterError if the file is damaged."""
+        self._where = f"{path}, {what},"
+        try:
+            self._db = connected(path, synchronous, schema)
+        except sqlite3.Error as error:
+            raise self._error(error) from error
+
+    def _error(self, error: sqlite3.Error) -> ClusterError:
+        return ClusterError(f"{self._where} cannot be used: {message_of(error)}")
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[sqlite3.Connection]:
+        """Commit what is written in it, or nothing if that fails."""
+        try:
+            with self._db as db:
+                db.execute("BEGIN IMMEDIATE")
+                yield db
+        except sqlite3.Error as error:
+            raise self._error(error) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+
+class RecordStore(SharedFile):
     """The records of a spout, as one of its tasks writes them."""
 
     def __init__(self, directory: str | None, who: str, task: int = 0, tasks: int = 1, full: bool = False) -> None:
         """`directory`: the one that all tasks share; None: in memory, of this task alone. Raises ClusterError if the
         file is damaged."""
-        self._path = ":memory:" if directory is None else os.path.join(directory, RECORDS_FILE)
+        path = ":memory:" if directory is None else os.path.join(directory, RECORDS_FILE)
+        super().__init__(path, f"the records of {who}", "FULL" if full else "OFF", _SCHEMA)
         self._who, self._task, self._is_shared = who, task, directory is not None
         self._first, self._step = (0, 1) if directory is not None else (task, tasks)
-        self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=_WAIT_SECS)
-        try:
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute(f"PRAGMA synchronous={'FULL' if full else 'OFF'}")
-            self._db.executescript(_SCHEMA)
-            if full and directory is not None:
-                sync_directories(directory)
-        except sqlite3.Error as error:
-            self._db.close()
-            raise self._error(error) from error
+        if full and directory is not None:
+            sync_directories(directory)
 
     def __reduce__(self) -> Any:
         return _restored, (self._who, self._task, self._step, self.serialized())
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file. Records in memory stay as long as this does."""
         if self._is_shared:
-            self._db.close()
+            super().close()
 
     def serialized(self) -> bytes:
         """Return the file as it would be if it were closed now."""
         return bytes(self._db.serialize())
-
-    def _error(self, error: sqlite3.Error) -> ClusterError:
-        return ClusterError(f"{self._path}, the records of {self._who}, cannot be used: {message_of(error)}")
-
-    def _changing(self) -> _Change:
-        return _Change(self)
 
     # ---- numbers ----
 
@@ -141,7 +158,7 @@ class RecordStore:
         query = "SELECT number FROM partitions WHERE name = ?"
         row = self._db.execute(query, (name,)).fetchone()
         if row is None:
-            with self._changing() as db:
+            with self.changing() as db:
                 db.execute(
                     "INSERT OR IGNORE INTO partitions SELECT ? + ? * count(*), ?, ?, ?, 0, -1, '', 0 FROM partitions",
                     (self._first, self._step, name, packed_ranges(Ranges()), packed_ranges(Ranges())),
@@ -152,7 +169,7 @@ class RecordStore:
     def numbers(self, names: Sequence[Any]) -> list[int]:
         """Return a number for each name, the same for every task and life until it is forgotten."""
         keys = list(map(pack_key, names))
-        with self._changing() as db:
+        with self.changing() as db:
             known = self._known(keys)
             fresh = [key for key in dict.fromkeys(keys) if key not in known]
             if fresh:
@@ -190,7 +207,7 @@ class RecordStore:
 
     def break_off(self, partition: int, why: str) -> None:
         """Have nothing emitted in a partition any more."""
-        with self._changing() as db:
+        with self.changing() as db:
             db.execute("UPDATE partitions SET broken = ? WHERE number = ?", (why, partition))
 
     def tell(
@@ -199,7 +216,7 @@ class RecordStore:
     ) -> None:
         """Tell what this task is doing, what it reads by partition (None: as before), what it has settled, and the
         names whose records will not come again."""
-        with self._changing() as db:
+        with self.changing() as db:
             # With what is settled of them: else a name that comes again all the same would be another record.
             db.executemany("DELETE FROM names WHERE name = ?", [(pack_key(name),) for name in forgotten])
             for its in progress:
@@ -240,7 +257,7 @@ def write_merged(directory: str, contents: Mapping[str, bytes]) -> None:
         rows = _restored("", 0, 1, content)._db.execute(
             "SELECT number, ? || ' ' || name, settled, buried, begun, newest, broken, version FROM partitions", (task,)
         )
-        with store._changing() as db:
+        with store.changing() as db:
             db.executemany("INSERT INTO partitions VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
     store.close()
 
@@ -249,26 +266,3 @@ def _restored(who: str, task: int, tasks: int, content: bytes) -> RecordStore:
     store = RecordStore(None, who, task, tasks)
     store._db.deserialize(content)
     return store
-
-
-class _Change:
-    """One transaction, which waits for those of other tasks."""
-
-    def __init__(self, store: RecordStore) -> None:
-        self._store = store
-
-    def __enter__(self) -> sqlite3.Connection:
-        try:
-            self._store._db.execute("BEGIN IMMEDIATE")
-        except sqlite3.Error as error:
-            raise self._store._error(error) from error
-        return self._store._db
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        db = self._store._db
-        try:
-            db.execute("ROLLBACK" if kind is not None else "COMMIT")
-        except sqlite3.Error as failure:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise self._store._error(failure) from failure

@@ -23,15 +23,12 @@ Guarantees: the watermark never falls. Pure, but for `SharedTimes`. Thread: the 
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from squall.engine.errors import ClusterError
-from squall.engine.foreign.text import message_of
 from squall.engine.state.records.floors import NOTHING, FollowedSpout, Settled
 from squall.engine.state.records.lineage import Partition
-from squall.engine.state.records.record_store import ENDED, QUIET, Reading, TaskState
+from squall.engine.state.records.record_store import ENDED, QUIET, Reading, SharedFile, TaskState
 from squall.engine.state.task_store import Reader
 
 TIME_KEY = ("time",)
@@ -202,12 +199,11 @@ class EventTime:
 
 # ---- between tasks ----
 
-_TIMES_FILE = "times-{:x}.db"
 _TIMES = """CREATE TABLE IF NOT EXISTS times (
     partition INTEGER, task INTEGER, time INTEGER, seen INTEGER, PRIMARY KEY (partition, task)) WITHOUT ROWID"""
 
 
-class SharedTimes:
+class SharedTimes(SharedFile):
     """What all tasks of a bolt know of partitions: a SQLite file in the directory that they share. It only carries what
     each task has in its own state; lost, it is written anew. What a task has told is seen by the others at their next
     look."""
@@ -215,33 +211,20 @@ class SharedTimes:
     def __init__(self, directory: str, task: int, shape: int) -> None:
         """`directory`: the one that the tasks share; `shape`: of the topology, by which partitions have their numbers.
         """
-        file = _TIMES_FILE.format(shape)
-        self._path, self._task = os.path.join(directory, file), task
-        self._reader = Reader(directory, file)
+        file = f"times-{shape:x}.db"
+        # A power loss may take commits, and damages nothing.
+        super().__init__(os.path.join(directory, file), "the times of partitions", "NORMAL", _TIMES)
+        self._task, self._reader = task, Reader(directory, file)
         self._told: dict[Partition, Heard] = {}
         self.heard: dict[Partition, Heard] = {}
-        try:
-            self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=30)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=NORMAL")  # a power loss may take commits, and damages nothing
-            self._db.execute(_TIMES)
-        except sqlite3.Error as error:
-            raise self._error(error) from error
-
-    def _error(self, error: sqlite3.Error) -> ClusterError:
-        return ClusterError(f"{self._path}, the times of partitions, cannot be used: {message_of(error)}")
 
     def exchange(self, own: Mapping[Partition, Heard]) -> Mapping[Partition, Heard]:
         """Tell what this task knows; return what all know together."""
         told, task = self._told, self._task
         news = [(partition, task, *heard) for partition, heard in own.items() if heard != told.get(partition)]
         if news:
-            try:
-                self._db.execute("BEGIN IMMEDIATE")
-                self._db.executemany("INSERT OR REPLACE INTO times VALUES (?, ?, ?, ?)", news)
-                self._db.execute("COMMIT")
-            except sqlite3.Error as error:
-                raise self._error(error) from error
+            with self.changing() as db:
+                db.executemany("INSERT OR REPLACE INTO times VALUES (?, ?, ?, ?)", news)
             self._told = dict(own)
         changed = self._reader.changed("SELECT partition, max(time), sum(seen) FROM times GROUP BY partition")
         if changed is not None:
@@ -249,5 +232,5 @@ class SharedTimes:
         return self.heard
 
     def close(self) -> None:
-        self._db.close()
+        super().close()
         self._reader.close()
