@@ -47,10 +47,8 @@ from squall.engine.state.keys import (
 STORE_FILE, LOCK_FILE = "state.db", "state.lock"
 OUTSIDE = "outside"
 """In the store of a sink: its last rows."""
-CLOSED = "closed"
-"""In the store of a bolt with windows: whether its inputs have ended, and no window is open."""
-OPEN = "open"
-"""In the same: whether a window is open, so that results will come."""
+ACTIVITY = "activity"
+"""In the store of a bolt with windows: what the spout of its results will be doing, BUSY while a window is open."""
 _FORMAT = 2
 # To overwrite what is removed takes seconds, if values are large.
 _SCHEMA = """

@@ -37,8 +37,8 @@ from squall.engine.state.input_rows import Inputs
 from squall.engine.state.kept_clock import kept_clock
 from squall.engine.state.keys import mistakes_in
 from squall.engine.state.records.lineage import NUMBER_BITS, RESULTS, Partition, is_ordered
-from squall.engine.state.records.record_store import RECORDS_FILE, SHARED, unpacked_ranges
-from squall.engine.state.task_store import CLOSED, OPEN, Reader, TaskStore, pickled
+from squall.engine.state.records.record_store import BUSY, ENDED, QUIET, RECORDS_FILE, SHARED, unpacked_ranges
+from squall.engine.state.task_store import ACTIVITY, Reader, TaskStore, pickled
 from squall.engine.state.timestamps import times_of
 from squall.engine.state.windowing.event_time import END, STANDS, TIME_KEY, EventTime, Heard, SharedTimes
 from squall.engine.state.windowing.panes import Due, Pane, Panes
@@ -88,9 +88,9 @@ class WindowTask(ExactTask):
         self._shared_times = None
         if context.state_root is not None and len(context.component_tasks(component)) > 1:
             self._shared_times = SharedTimes(context.shared_state_dir, context.task_index, self._place.shape)
-        self._flags = {name: bool(store.meta(name)) for name in (CLOSED, OPEN)}
-        """What is stored of whether nothing is left to emit, and whether a window is open."""
-        self._is_closed, self._more = self._flags[CLOSED], False
+        self._told = store.meta(ACTIVITY) or QUIET
+        """The activity that is stored."""
+        self._is_closed, self._more = self._told == ENDED, False
         self._results_out = _ResultsOut(Declared(commits.who, self._place.streams), self)
         fold = self.inner.fold
         fold_row = None if fold is None else lambda so_far, row: fold(so_far, self._inputs.tuple(row))
@@ -276,10 +276,11 @@ class WindowTask(ExactTask):
                 (ast.literal_eval(name)[0], *numbers) for name, settled in changed[0]
                 for numbers in unpacked_ranges(settled)
             ]
-        return bool(self._results) or self._flags_now() != self._flags
+        return bool(self._results) or self._activity != self._told
 
-    def _flags_now(self) -> dict[str, bool]:
-        return {CLOSED: self._is_closed, OPEN: self._panes.has_any}
+    @property
+    def _activity(self) -> str:
+        return ENDED if self._is_closed else BUSY if self._panes.has_any else QUIET
 
     def write(self, store: TaskStore) -> None:
         """Write results, remove those that are processed, and say whether more will come."""
@@ -289,15 +290,14 @@ class WindowTask(ExactTask):
         ])
         if self._emitted:
             store.write("DELETE FROM results WHERE origin = ? AND number >= ? AND number < ?", self._emitted)
-        for name, is_so in self._flags_now().items():
-            if is_so != self._flags[name]:
-                store.put_meta(name, is_so)
+        if self._activity != self._told:
+            store.put_meta(ACTIVITY, self._activity)
         if self._to_declare is not None:
             store.put_meta(WINDOWS, self._to_declare)
 
     def committed(self) -> None:
         self._next_result += len(self._results)
-        self._results, self._flags, self._emitted, self._to_declare = [], self._flags_now(), [], None
+        self._results, self._told, self._emitted, self._to_declare = [], self._activity, [], None
 
     def undone(self) -> None:
         self._results = []
