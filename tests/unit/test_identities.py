@@ -134,9 +134,8 @@ class Spout:
         self.tasks = [self.born(0), self.born(1)]
 
     def born(self, task: int) -> Settling:
-        settling = Settling(f"lines[{task}]", self.kind, task, PartitionNumbers(2, 5))
-        settling.records = RecordStore(self.directory, "lines", task, 2)
-        return settling
+        records = RecordStore(self.directory, "lines", task, 2)
+        return Settling(f"lines[{task}]", self.kind, task, PartitionNumbers(2, 5), records)
 
     def record(self, task: int, prefix: Any, place: int) -> Any:
         """The id of a record."""

@@ -45,7 +45,7 @@ class IdentifiedSpout(Around):
         """`numbers`: of its partitions. `full`: state behind it is to survive power loss."""
         super().__init__(inner)
         self.lineage, self._numbers, self._full = lineage, numbers, full
-        self.kept: tuple[Settling, RecordStore] | None = None
+        self.kept: Settling | None = None
         """For runners that keep a spout as a whole, open records and all, before `open`: those of its last life, or
         `new_kept`. Then nothing is written to a file here."""
 
@@ -55,9 +55,9 @@ class IdentifiedSpout(Around):
     def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: Any) -> None:
         who = f"{context.component_id}[{context.task_id}]"
         directory = None if context.state_root is None else context.shared_state_dir
-        self.settling, self.store = self.kept or self._new(who, context, directory)
-        """What became of its records, and where all tasks tell it."""
-        self.settling.records = self.store
+        self.settling = self.kept or self._new(context, directory)
+        """What became of its records."""
+        self.store = self.settling.records
         self._now_ns, self._tell_at_ns, self._emits = context.now_ns, 0, -1
         self._asker: int | None = None
         """The thread that asks for records."""
@@ -72,14 +72,15 @@ class IdentifiedSpout(Around):
         if self._inner.counts_at_least_once:
             context.gauge("counts at least once", lambda: 1)  # the report says so
 
-    def _new(self, who: str, context: TopologyContext, directory: str | None) -> tuple[Settling, RecordStore]:
-        index, tasks = context.task_index, len(context.component_tasks(context.component_id))
-        settling = Settling(who, self._inner.record_identity, index, self._numbers)
-        return settling, RecordStore(directory, who, index, tasks, self._full)
+    def _new(self, context: TopologyContext, directory: str | None) -> Settling:
+        who, index = f"{context.component_id}[{context.task_id}]", context.task_index
+        tasks = len(context.component_tasks(context.component_id))
+        records = RecordStore(directory, who, index, tasks, self._full)
+        return Settling(who, self._inner.record_identity, index, self._numbers, records)
 
-    def new_kept(self, context: TopologyContext) -> tuple[Settling, RecordStore]:
+    def new_kept(self, context: TopologyContext) -> Settling:
         """Return what is `kept` of the first life of a task."""
-        return self._new(f"{context.component_id}[{context.task_id}]", context, None)
+        return self._new(context, None)
 
     def next_tuple(self) -> Any:
         if self._now_ns() >= self._tell_at_ns:

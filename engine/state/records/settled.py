@@ -103,11 +103,12 @@ class ReadPartition:
 class Settling:
     """Follows the records of one spout task from their emits to their acks."""
 
-    records: RecordStore
-    """Where all tasks of the spout keep the numbers of partitions and names. Set before a record is emitted."""
-
-    def __init__(self, who: str, kind: str, task_index: int, numbers: PartitionNumbers) -> None:
-        """`kind`: the spout's `record_identity`; `numbers`: of its partitions in the topology."""
+    def __init__(
+        self, who: str, kind: str, task_index: int, numbers: PartitionNumbers, records: RecordStore
+    ) -> None:
+        """`kind`: the spout's `record_identity`; `numbers`: of its partitions in the topology; `records`: where all
+        tasks of the spout keep the numbers of partitions and names."""
+        self.records = records
         self._who, self._kind, self._index, self._numbers = who, kind, task_index, numbers
         self.partitions: dict[tuple[Any, ...], ReadPartition] = {}
         """By what message ids begin with."""
@@ -256,9 +257,6 @@ class Settling:
         if its is not None and its.numbers.get(number).__class__ is tuple:
             its.numbers[number] = _BURIED if buried else _ACKED
             self._open -= 1
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "records"}
 
     @property
     def has_open(self) -> bool:
