@@ -27,7 +27,6 @@ from squall.engine.api.columns import ColumnBatch
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.emit_checks import Declared
 from squall.engine.api.stream import DEFAULT_STREAM
-from squall.engine.api.tuple import Tuple
 from squall.engine.clock import NS_PER_SEC, wall_ns
 from squall.engine.errors import ComponentError, FailedTuple
 from squall.engine.foreign.given_columns import values_of
@@ -41,7 +40,7 @@ from squall.engine.state.records.record_store import BUSY, ENDED, QUIET, RECORDS
 from squall.engine.state.task_store import ACTIVITY, Reader, TaskStore, pickled
 from squall.engine.state.timestamps import times_of
 from squall.engine.state.windowing.event_time import END, STANDS, TIME_KEY, EventTime, Heard, SharedTimes
-from squall.engine.state.windowing.panes import Due, Pane, Panes
+from squall.engine.state.windowing.panes import Panes
 from squall.engine.state.windowing.windows import COUNT, WINDOWS, Declaration, Window, WindowedBolt, Windowing
 
 TICK_SECS = 0.05
@@ -226,6 +225,7 @@ class WindowTask(ExactTask):
 
     def _fire(self, until: int | None) -> bool:
         """Execute windows that are complete, some of them; return True if there may be more."""
+        unit = 1 if self._windowing.kind == COUNT else NS_PER_SEC
         for _ in range(_AT_ONCE):
             due = self._panes.due(until)
             if due is None:
@@ -233,7 +233,8 @@ class WindowTask(ExactTask):
                 return False
             before = len(self._results)
             try:
-                self._execute_window(self._window(due), self._results_out)
+                window = Window(due, unit, self._inputs.tuple, self.inner.merge)
+                self._execute_window(window, self._results_out)
             except BaseException as error:
                 # The others are committed all the same.
                 del self._results[before:]
@@ -250,15 +251,6 @@ class WindowTask(ExactTask):
             if self._crashes and not isinstance(error, FailedTuple):
                 raise error
             self.collector.report_error(error)
-
-    def _window(self, due: Due) -> Window:
-        unit = 1 if self._windowing.kind == COUNT else NS_PER_SEC
-        get, new, expired = (partial(self._tuples, parts) for parts in (due.parts, due.new, due.expired))
-        value = partial(due.value, self.inner.merge)
-        return Window(due.key, due.start / unit, due.end / unit, get, new, expired, value)
-
-    def _tuples(self, parts: Sequence[Pane]) -> list[Tuple]:
-        return [self._inputs.tuple(row) for part in parts for row in part.rows]
 
     # ---- results ----
 

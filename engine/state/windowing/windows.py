@@ -23,6 +23,8 @@ from squall.engine.plural import plural
 if TYPE_CHECKING:
     from squall.engine.api.collectors import BasicCollector
     from squall.engine.api.context import TopologyContext
+    from squall.engine.state.input_rows import Row
+    from squall.engine.state.windowing.panes import Due, Merge, Pane
 
 TIME, COUNT, SESSION = "time", "count", "session"
 _MAX_AHEAD_SECS = 300.0
@@ -111,37 +113,38 @@ def changed(component: str, now: Declaration, before: Declaration, count: int) -
 class Window:
     """The tuples of one window."""
 
-    __slots__ = ("_expired", "_get", "_new", "_value", "end", "key", "start")
+    __slots__ = ("_due", "_merge", "_tuple_of", "end", "key", "start")
 
-    def __init__(
-        self, key: Any, start: float, end: float, get: Callable[[], list[Tuple]], new: Callable[[], list[Tuple]],
-        expired: Callable[[], list[Tuple]], value: Callable[[], Any],
-    ) -> None:
-        self.key = key
+    def __init__(self, due: Due, unit: int, tuple_of: Callable[[Row], Tuple], merge: Merge | None) -> None:
+        self.key = due.key
         """The values of the fields given to `with_key`, one alone as it is; None without them."""
-        self.start = start
+        self.start = due.start / unit
         """Its first moment."""
-        self.end = end
+        self.end = due.end / unit
         """It holds what is at or after its start, and before its end: seconds since 1970, of the timestamps or of the
         clock; by count, the number of the tuple. A session ends its gap after its last tuple."""
-        self._get, self._new, self._expired, self._value = get, new, expired, value
+        self._due, self._tuple_of, self._merge = due, tuple_of, merge
+
+    def _tuples(self, parts: Sequence[Pane]) -> list[Tuple]:
+        return [self._tuple_of(row) for part in parts for row in part.rows]
 
     def get(self) -> list[Tuple]:
         """Return all tuples, in the order of their arrival within each slide. Empty if the bolt folds."""
-        return self._get()
+        return self._tuples(self._due.parts)
 
     def new(self) -> list[Tuple]:
         """Return the tuples that were not in the window before this one."""
-        return self._new()
+        return self._tuples(self._due.new)
 
     def expired(self) -> list[Tuple]:
         """Return the tuples of the window before this one that are not in it any more; none if the two share none."""
-        return self._expired()
+        return self._tuples(self._due.expired)
 
     @property
     def value(self) -> Any:
         """What `fold` has made of the tuples."""
-        return self._value()
+        values = [part.value for part in self._due.parts]
+        return values[0] if self._merge is None else reduce(self._merge, values)
 
     def __repr__(self) -> str:
         return f"<Window [{self.start:g}, {self.end:g}){'' if self.key is None else f' of {repr_of(self.key)}'}>"
@@ -288,10 +291,3 @@ def windowing_mistake(bolt: WindowedBolt, fields: Sequence[tuple[str, ...]]) -> 
     if (bolt.fold is not None) and bolt.merge is None and (its.kind == SESSION or its.slide != its.length):
         return "defines fold and no merge, which windows that slide and sessions need"
     return None
-
-
-def merged(values: Sequence[Any], merge: Callable[[Any, Any], Any] | None) -> Any:
-    """The value of a window of several parts; None if it has none."""
-    if len(values) == 1:
-        return values[0]
-    return reduce(merge, values) if values and merge is not None else None
