@@ -147,15 +147,6 @@ def pack_value(key: Any, value: Any) -> Any:
     return value if is_native(value) else pickled(value, lambda: f"state[{repr_of(key)}]", UnstorableError)
 
 
-def check_made_by(made_by: int | None, tasks: int | None, who: str, path: object) -> None:
-    """ClusterError if a store was made by another number of the component's tasks; None: not known."""
-    if None not in (made_by, tasks) and made_by != tasks:
-        raise ClusterError(
-            f"the state of {who} in {path} was made by {plural(made_by or 0, 'task')}, and {who} has {tasks} now, "
-            f"to which other keys belong; allowed: tasks={made_by}, or to begin anew (--fresh)"
-        )
-
-
 class TaskStore:
     """The open store of a task, or one in memory."""
 

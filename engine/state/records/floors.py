@@ -24,7 +24,6 @@ from squall.engine.state.records.record_store import (
     TASKS,
     Reading,
     TaskState,
-    unpacked_ranges,
 )
 from squall.engine.state.task_store import Reader
 
@@ -79,7 +78,7 @@ class FollowedSpout:
             return False
         partitions, readings, tasks = changed
         for number, settled, buried, begun, newest, version in partitions:
-            view = Settled(unpacked_ranges(settled), unpacked_ranges(buried), begun, newest)
+            view = Settled(Ranges.unpacked(settled), Ranges.unpacked(buried), begun, newest)
             self.settled[self.numbers.partition(number)] = view
             self._version = max(self._version, version)
         self.readings = {}

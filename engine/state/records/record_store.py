@@ -18,7 +18,6 @@ Relies on SQLite for writers that take turns. Thread: the task's.
 from __future__ import annotations
 
 import contextlib
-import marshal
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -86,17 +85,6 @@ class TaskState(NamedTuple):
     """True if it has told which partitions it reads, or has emitted a record."""
 
 
-def packed_ranges(ranges: Ranges) -> bytes:
-    """Return ranges as they are stored."""
-    return marshal.dumps([number for pair in ranges for number in pair], 2)
-
-
-def unpacked_ranges(packed: bytes) -> Ranges:
-    """Reverse `packed_ranges`."""
-    numbers = marshal.loads(packed)
-    return Ranges(zip(numbers[::2], numbers[1::2], strict=True))
-
-
 class SharedFile:
     """A SQLite file that several tasks write, in turn."""
 
@@ -161,7 +149,7 @@ class RecordStore(SharedFile):
             with self.changing() as db:
                 db.execute(
                     "INSERT OR IGNORE INTO partitions SELECT ? + ? * count(*), ?, ?, ?, 0, -1, '', 0 FROM partitions",
-                    (self._first, self._step, name, packed_ranges(Ranges()), packed_ranges(Ranges())),
+                    (self._first, self._step, name, Ranges().packed, Ranges().packed),
                 )
             row = self._db.execute(query, (name,)).fetchone()
         return int(row[0])
@@ -193,12 +181,12 @@ class RecordStore(SharedFile):
     def begun(self, partition: int) -> int:
         """Return the number of a partition below which nothing is open; 0 if nothing is known."""
         [(packed,)] = self._db.execute("SELECT settled FROM partitions WHERE number = ?", (partition,))
-        return next((end for _, end in unpacked_ranges(packed)), 0)
+        return next((end for _, end in Ranges.unpacked(packed)), 0)
 
     def is_buried(self, partition: int, number: int) -> bool:
         """Return True if a record has become a dead letter."""
         [(packed,)] = self._db.execute("SELECT buried FROM partitions WHERE number = ?", (partition,))
-        return number in unpacked_ranges(packed)
+        return number in Ranges.unpacked(packed)
 
     def broken(self, partition: int) -> str:
         """Return why nothing may be emitted in a partition any more; "" if it may."""
@@ -244,10 +232,10 @@ class RecordStore(SharedFile):
 
 
 def _with(packed: bytes, ranges: Iterable[tuple[int, int]]) -> bytes:
-    union = unpacked_ranges(packed)
+    union = Ranges.unpacked(packed)
     for start, end in ranges:
         union.add(start, end)
-    return packed_ranges(union)
+    return union.packed
 
 
 def write_merged(directory: str, contents: Mapping[str, bytes]) -> None:

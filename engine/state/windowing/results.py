@@ -19,7 +19,8 @@ from squall.engine.api.context import TopologyContext
 from squall.engine.api.replaying import Record, ReplayingSpout
 from squall.engine.api.stream import Emit
 from squall.engine.state.records.lineage import RESULTS
-from squall.engine.state.records.record_store import BUSY, ENDED, RECORDS_FILE, unpacked_ranges
+from squall.engine.state.records.ranges import Ranges
+from squall.engine.state.records.record_store import BUSY, ENDED, RECORDS_FILE
 from squall.engine.state.records.settled import PARTITION
 from squall.engine.state.task_store import ACTIVITY, Reader
 
@@ -37,7 +38,7 @@ class ResultsSpout(ReplayingSpout):
         own = Reader(context.shared_state_dir, RECORDS_FILE)
         changed = own.changed("SELECT name, settled FROM partitions")
         own.close()
-        self._settled = {name: unpacked_ranges(settled) for name, settled in changed[0]} if changed else {}
+        self._settled = {name: Ranges.unpacked(settled) for name, settled in changed[0]} if changed else {}
         """What earlier lives have settled, and the bolt may not have removed yet."""
         bolt = context.component_id.removesuffix(RESULTS)
         self._reader = Reader(context.directory_of(bolt, str(context.task_index)))

@@ -36,7 +36,8 @@ from squall.engine.state.input_rows import Inputs
 from squall.engine.state.kept_clock import kept_clock
 from squall.engine.state.keys import mistakes_in
 from squall.engine.state.records.lineage import NUMBER_BITS, RESULTS, Partition, is_ordered
-from squall.engine.state.records.record_store import BUSY, ENDED, QUIET, RECORDS_FILE, SHARED, unpacked_ranges
+from squall.engine.state.records.ranges import Ranges
+from squall.engine.state.records.record_store import BUSY, ENDED, QUIET, RECORDS_FILE, SHARED
 from squall.engine.state.task_store import ACTIVITY, Reader, TaskStore, pickled
 from squall.engine.state.timestamps import times_of
 from squall.engine.state.windowing.event_time import END, STANDS, TIME_KEY, EventTime, Heard, SharedTimes
@@ -266,7 +267,7 @@ class WindowTask(ExactTask):
         if changed is not None:
             self._emitted = [
                 (ast.literal_eval(name)[0], *numbers) for name, settled in changed[0]
-                for numbers in unpacked_ranges(settled)
+                for numbers in Ranges.unpacked(settled)
             ]
         return bool(self._results) or self._activity != self._told
 

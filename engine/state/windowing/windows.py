@@ -86,9 +86,9 @@ class Declaration(NamedTuple):
             size = f"windows of {self._length(self.length)}"
             if self.slide != self.length:
                 size += f" each {self._length(self.slide)}"
-        time = "" if self.timestamp_field is None else f"timestamp field {self.timestamp_field!r}"
+        time = "no timestamp field" if self.timestamp_field is None else f"timestamp field {self.timestamp_field!r}"
         key = f"key {', '.join(self.key)}" if self.key else "no key"
-        return [size, time or "no timestamp field", key, "all tuples" if self.keeps_tuples else "a fold"]
+        return [size, time, key, "all tuples" if self.keeps_tuples else "a fold"]
 
     def _length(self, length: int) -> str:
         if self.kind == COUNT:
