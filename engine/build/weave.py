@@ -28,11 +28,11 @@ from squall.engine.api.topology import ALL, ANY_TASK, CUSTOM, FIELDS, ComponentS
 from squall.engine.foreign.text import repr_of
 from squall.engine.state.commits import TaskPlace
 from squall.engine.state.input_rows import Read
+from squall.engine.state.keyed import StatefulBatchBolt, StatefulBolt, mistake_of
 from squall.engine.state.records.identified import IdentifiedBolt, IdentifiedSpout
 from squall.engine.state.records.lineage import FIELD, HOP_BITS, RESULTS, Lineage, PartitionNumbers, hash64
 from squall.engine.state.sink_task import GatheringTask, SinkTask
 from squall.engine.state.sinks import ExactSink
-from squall.engine.state.stateful import StatefulBatchBolt, StatefulBolt, mistake_of
 from squall.engine.state.stateful_task import StatefulTask
 from squall.engine.state.windowing.results import ResultsSpout
 from squall.engine.state.windowing.window_task import TICK_SECS, WindowTask
