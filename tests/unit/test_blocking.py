@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -113,14 +113,11 @@ def test_stopping_ends_the_thread_after_the_batch_it_is_at() -> None:
 class Gathering(ExactSink):
     commit_secs, commit_rows = 1.0, 1
 
-    def __init__(self, gate: Gate) -> None:
-        self.gate, self.calls = gate, list[str]()
-
-    def refused(self, rows: Sequence[Tuple]) -> Mapping[int, str]:
+    def refused(self, rows: Any) -> dict[int, str]:
         self.gate.wait()
         return {}
 
-    def commit(self, number: int, rows: Sequence[Tuple], position: object) -> None:
+    def commit(self, *given: Any) -> None:
         self.calls.append("commit")
 
     def cleanup(self) -> None:
@@ -128,7 +125,8 @@ class Gathering(ExactSink):
 
 
 def test_a_commit_that_takes_longer_than_stopping_waits_keeps_its_store_and_sink() -> None:
-    spout, sink = Feeder(), Gathering(Gate())
+    spout, sink = Feeder(), Gathering()
+    sink.gate, sink.calls = Gate(), []
     with mock.patch.object(blocking, "JOIN_SECS", 0.01), threaded(chain(spout, sink)) as rig:
         spout.feed("held", id=1)
         rig.settle()
