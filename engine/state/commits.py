@@ -83,7 +83,7 @@ class ExactTask(BatchBolt):
 
     def execute(self, batch: Any, rows: Sequence[int]) -> tuple[int, str] | None:
         """Execute rows of a batch; return the place in `rows`, and the reason, of one that fails alone."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} must define execute")
 
     @property
     def has_more(self) -> bool:
