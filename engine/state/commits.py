@@ -135,9 +135,9 @@ class Commits:
         absorbed = Absorbed(store.meta("path_bits") or path_bits, self.floors.settled)
         for number, packed in store.read("SELECT number, content FROM absorbed ORDER BY number"):
             absorbed.load(number, unpickled(packed, store.where))
-        self.is_renumbered = is_changed = store.meta("shape") not in (None, shape)
+        self.is_renumbered = store.meta("shape") not in (None, shape)
         """True if partitions have other numbers than in the life before."""
-        if is_changed:
+        if self.is_renumbered:
             # The same partitions had other numbers then.
             numbers = {name: PartitionNumbers(*pair) for name, pair in json.loads(store.meta("spouts") or "{}").items()}
             before = Floors(context, numbers)
@@ -151,7 +151,7 @@ class Commits:
                 )
             absorbed = Absorbed(path_bits, self.floors.settled)
         store.begin()
-        if is_changed:
+        if self.is_renumbered:
             store.write("DELETE FROM absorbed", [()])
         numbering = json.dumps(self._place.spouts)
         for name, value in (("tasks", tasks), ("shape", shape), ("path_bits", path_bits), ("spouts", numbering)):

@@ -50,7 +50,10 @@ _AT_ONCE, _TURN_NS = 500, 20_000_000
 _KEPT_KEYS = 1_000
 """Of the state, which `Panes` has in memory as well."""
 _OWN_SETTLED = "SELECT name, settled FROM partitions"
-_NEXT_RESULT = "SELECT 1 + ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'results'"
+_ADD_RESULT = """
+    INSERT INTO results SELECT 1 + last, ?, 1 + last, ? FROM (
+        SELECT ifnull(max(seq), 0) AS last FROM sqlite_sequence WHERE name = 'results')
+"""
 
 
 class WindowTask(ExactTask):
@@ -84,7 +87,6 @@ class WindowTask(ExactTask):
         )
         self._emitted: list[tuple[str, int, int]] = []
         """Results that are processed, and can be removed: origin, first number, and the one after the last."""
-        self._next_result = int(store.read(_NEXT_RESULT)[0][0])
         self._shared_times = None
         if context.state_root is not None and len(context.component_tasks(component)) > 1:
             self._shared_times = SharedTimes(context.shared_state_dir, context.task_index, self._place.shape)
@@ -99,8 +101,10 @@ class WindowTask(ExactTask):
         self._stands_ns = self.now_ns()
         for index, name in enumerate(STANDS if self._windowing.timestamp_field is not None else ()):
             context.gauge(name, partial(self._stands, context, index))
-        self._to_declare: str | None = declaration.packed if store.meta(WINDOWS) != declaration.packed else None
-        """What the next commit is to say of the windows."""
+        if store.meta(WINDOWS) != declaration.packed:
+            store.begin()
+            store.put_meta(WINDOWS, declaration.packed)
+            store.end()
         self.inner.prepare(conf, context)
         returned = Returned(context.component_id, context.task_id, "execute_window", context.warn)
         self._execute_window = checked(self.inner.execute_window, returned)
@@ -277,20 +281,14 @@ class WindowTask(ExactTask):
 
     def write(self, store: TaskStore) -> None:
         """Write results, remove those that are processed, and say whether more will come."""
-        numbers = range(self._next_result, self._next_result + len(self._results))
-        store.write("INSERT INTO results VALUES (?, ?, ?, ?)", [
-            (number, store.id, number, result) for number, result in zip(numbers, self._results, strict=True)
-        ])
+        store.write(_ADD_RESULT, [(store.id, result) for result in self._results])
         if self._emitted:
             store.write("DELETE FROM results WHERE origin = ? AND number >= ? AND number < ?", self._emitted)
         if self._activity != self._told:
             store.put_meta(ACTIVITY, self._activity)
-        if self._to_declare is not None:
-            store.put_meta(WINDOWS, self._to_declare)
 
     def committed(self) -> None:
-        self._next_result += len(self._results)
-        self._results, self._told, self._emitted, self._to_declare = [], self._activity, [], None
+        self._results, self._told, self._emitted = [], self._activity, []
 
     def undone(self) -> None:
         self._results = []
