@@ -66,11 +66,11 @@ if TYPE_CHECKING:
     from squall.engine.errors import Unavailable as Unavailable
     from squall.engine.errors import UsageError as UsageError
     from squall.engine.report.run_report import RunReport as RunReport
+    from squall.engine.state.keyed import StatefulBatchBolt as StatefulBatchBolt
+    from squall.engine.state.keyed import StatefulBolt as StatefulBolt
     from squall.engine.state.sinks import ExactSink as ExactSink
     from squall.engine.state.sinks import FileSink as FileSink
     from squall.engine.state.sinks import SqlSink as SqlSink
-    from squall.engine.state.stateful import StatefulBatchBolt as StatefulBatchBolt
-    from squall.engine.state.stateful import StatefulBolt as StatefulBolt
     from squall.engine.state.windowing.windows import Window as Window
     from squall.engine.state.windowing.windows import WindowedBolt as WindowedBolt
     from squall.pipeline.feed.feed_spout import FeedSpout as FeedSpout
@@ -104,8 +104,8 @@ _HOMES = {
     "engine.errors":
         "ClusterError ComponentError ConfigError FailedTuple ProtocolError SquallError TopologyError Unavailable "
         "UsageError",
+    "engine.state.keyed": "StatefulBatchBolt StatefulBolt",
     "engine.state.sinks": "ExactSink FileSink SqlSink",
-    "engine.state.stateful": "StatefulBatchBolt StatefulBolt",
     "engine.state.windowing.windows": "Window WindowedBolt",
     "engine.report.run_report": "RunReport",
     "pipeline.feed.feed_spout": "FeedSpout",

@@ -31,7 +31,7 @@ from squall.engine.build.joins import JoinBolt
 from squall.engine.errors import UsageError
 from squall.engine.foreign.methods import deferred_kind
 from squall.engine.foreign.text import repr_of
-from squall.engine.state.stateful import StatefulBolt
+from squall.engine.state.keyed import StatefulBolt
 from squall.engine.state.windowing.windows import Window, WindowedBolt, Windowing
 
 if TYPE_CHECKING:

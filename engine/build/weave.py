@@ -27,12 +27,12 @@ from squall.engine.api.stream import Stream
 from squall.engine.api.topology import ALL, ANY_TASK, CUSTOM, FIELDS, ComponentSpec, Subscription
 from squall.engine.foreign.text import repr_of
 from squall.engine.state.commits import TaskPlace
-from squall.engine.state.dealing import Read
+from squall.engine.state.input_rows import Read
+from squall.engine.state.keyed import StatefulBatchBolt, StatefulBolt, mistake_of
 from squall.engine.state.records.identified import IdentifiedBolt, IdentifiedSpout
 from squall.engine.state.records.lineage import FIELD, HOP_BITS, RESULTS, Lineage, PartitionNumbers, hash64
 from squall.engine.state.sink_task import GatheringTask, SinkTask
 from squall.engine.state.sinks import ExactSink
-from squall.engine.state.stateful import StatefulBatchBolt, StatefulBolt, mistake_of
 from squall.engine.state.stateful_task import StatefulTask
 from squall.engine.state.windowing.results import ResultsSpout
 from squall.engine.state.windowing.window_task import TICK_SECS, WindowTask
@@ -214,7 +214,6 @@ class _Weaver:
             Read(_plain(one.source), one.stream, self.specs[one.source].outputs[one.stream].fields, one.grouping,
                  one.fields) for one in spec.subscriptions
         )
-        inputs = [read[:3] for read in reads]
         read = {one.stream for each in self.specs.values() for one in each.subscriptions if one.source == spec.id}
         streams, read_streams = spec.outputs, frozenset(read)
         if isinstance(spec.component, WindowedBolt):
@@ -222,10 +221,10 @@ class _Weaver:
             read_streams = frozenset(streams)
         place = TaskPlace(lineage, streams, read_streams, spouts, self._shape(spec, lineage), reads)
         if isinstance(spec.component, ExactSink):
-            task = SinkTask(spec.component, place, inputs)
+            task = SinkTask(spec.component, place)
             return GatheringTask(task) if spec.component.commit_secs else task
         if isinstance(spec.component, WindowedBolt):
-            return WindowTask(spec.component, place, inputs)
+            return WindowTask(spec.component, place)
         return StatefulTask(spec.component, place)
 
     def _shape(self, spec: ComponentSpec, lineage: Lineage) -> int:
@@ -250,8 +249,9 @@ def _with_results(specs: Specs) -> dict[str, ComponentSpec]:
         if isinstance(bolt, WindowedBolt):
             ticks = {**spec.config, "tick_tuple_freq_secs": TICK_SECS}
             found[name] = replace(spec, outputs={}, config=ticks)
-            spout = ResultsSpout(spec.outputs)
-            found[name + RESULTS] = ComponentSpec(name + RESULTS, spout, spec.executors, spec.tasks, spec.outputs)
+            found[name + RESULTS] = ComponentSpec(
+                name + RESULTS, ResultsSpout(), spec.executors, spec.tasks, spec.outputs
+            )
     return found
 
 

@@ -23,8 +23,8 @@ import numbers
 import types
 import uuid
 import zlib
-from collections import OrderedDict
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from squall.engine.errors import ComponentError
@@ -83,17 +83,9 @@ def _of_span(span: datetime.timedelta) -> int:
     return stable_hash(((span.days * 86400 + span.seconds) * 10**6 + span.microseconds) * 1000)
 
 
-_EXACT = frozenset({
-    str, int, float, bool, complex, bytes, bytearray, memoryview, type(None), tuple, list, set, frozenset, dict,
-    datetime.datetime, datetime.date, datetime.time, datetime.timedelta, uuid.UUID, decimal.Decimal, fractions.Fraction,
-    OrderedDict,
-})
-"""Classes whose equality is known to agree with the hash here, as for those that define it in C."""
-
-
 _MADE = dataclasses.make_dataclass("_Made", ["field"]).__eq__
 """What `@dataclass` makes. Such a function has no source file."""
-_OF_NUMPY = frozenset({"datetime64", "timedelta64"})
+TIMES_OF_NUMPY = frozenset({"datetime64", "timedelta64"})
 
 
 def equality_owner(kind: type) -> type:
@@ -109,38 +101,30 @@ def has_dataclass_equality(owner: type) -> bool:
     )
 
 
-def _check_equality(kind: type) -> None:
-    """ComponentError for a class that defines equality in its own code."""
-    owner = equality_owner(kind)
-    if owner in _EXACT or not isinstance(vars(owner)["__eq__"], types.FunctionType) or has_dataclass_equality(owner):
-        return
-    raise ComponentError(
-        f"fields grouping cannot use a value of type {kind.__qualname__} as a key: {owner.__qualname__} defines __eq__ "
-        "itself, so values that it calls equal may go to different tasks; emit what it compares as a field of its "
-        "own, and group by that"
-    )
-
-
 def stable_hash(value: Any) -> int:
     """Hash `value` to 64 bits; ComponentError names a type that has no hash."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind is str:  # first, because most keys are text
         return _of_bytes(value.encode("utf-8", "surrogatepass"), 1)
     if kind is int:
         return _mix(2, hash(value) & _MASK)
-    if kind not in _EXACT:
-        _check_equality(kind)
-    if isinstance(value, str):
-        return _of_bytes(value.encode("utf-8", "surrogatepass"), 1)
-    if isinstance(value, numbers.Number):
-        return _of_number(value)
-    if isinstance(value, bytes | bytearray | memoryview):
-        return _of_bytes(bytes(value), 3)
-    if value is None:
-        return _mix(4, 0)
-    if isinstance(value, tuple | list):
-        return _of_sequence(value, 5)
-    return _of_rarer(value)
+    return (_HASHES.get(kind) or _hash_of(kind))(value)
+
+
+@lru_cache(1_000)
+def _hash_of(kind: type) -> Callable[[Any], int]:
+    """Return how values of a class that is not in the table are hashed. ComponentError for one that defines equality in
+    its own code."""
+    owner = equality_owner(kind)
+    is_own = isinstance(vars(owner)["__eq__"], types.FunctionType) and not has_dataclass_equality(owner)
+    if is_own and owner not in _HASHES:
+        raise ComponentError(
+            f"fields grouping cannot use a value of type {kind.__qualname__} as a key: {owner.__qualname__} defines "
+            "__eq__ itself, so values that it calls equal may go to different tasks; emit what it compares as a field "
+            "of its own, and group by that"
+        )
+    of_rest = _of_number if issubclass(kind, numbers.Number) else _of_rarer
+    return next((_HASHES[base] for base in kind.__mro__ if base in _HASHES), of_rest)
 
 
 def key_hash(key: Any, text_hash: Callable[[str], int]) -> int:
@@ -154,30 +138,14 @@ def key_hash(key: Any, text_hash: Callable[[str], int]) -> int:
 
 
 def _of_number(value: Any) -> int:
-    if _is_numpy_time(value):
+    if type(value).__module__ == "numpy" and type(value).__name__ in TIMES_OF_NUMPY:
         return stable_hash(value.tolist())
     if (isinstance(value, decimal.Decimal) and value.is_snan()) or value != value:
         return _NAN  # NaN never equals itself: any constant will do, if it is the same everywhere
     return _mix(2, hash(value) & _MASK)
 
 
-def _is_numpy_time(value: Any) -> bool:
-    return type(value).__module__ == "numpy" and type(value).__name__ in _OF_NUMPY
-
-
 def _of_rarer(value: Any) -> int:
-    if isinstance(value, set | frozenset):
-        return _of_unordered(value, 6)
-    if isinstance(value, dict):
-        return _of_unordered(list(value.items()), 7)
-    if isinstance(value, datetime.datetime | datetime.time):
-        return _of_time(value)
-    if isinstance(value, datetime.timedelta):
-        return _of_span(value)
-    if isinstance(value, datetime.date):
-        return _of_span(datetime.timedelta(value.toordinal() - _EPOCH))
-    if isinstance(value, uuid.UUID):
-        return _mix(11, stable_hash(value.int))
     if isinstance(value, enum.Enum):
         return _mix(12, stable_hash((type(value).__qualname__, value.name)))
     owner = equality_owner(type(value))
@@ -192,3 +160,19 @@ def _of_rarer(value: Any) -> int:
         f"fields grouping cannot use a value of type {type_name(value)} as a key: {repr_of(value)}; use text, "
         "bytes, numbers, None, dates, UUIDs, enums, dataclasses, arrays, or tuples, lists, sets and dicts of these"
     )
+
+
+_HASHES: dict[type, Callable[[Any], int]] = {
+    str: lambda value: _of_bytes(value.encode("utf-8", "surrogatepass"), 1),
+    **dict.fromkeys((int, float, bool, complex, decimal.Decimal, fractions.Fraction), _of_number),
+    **dict.fromkeys((bytes, bytearray, memoryview), lambda value: _of_bytes(bytes(value), 3)),
+    type(None): lambda value: _mix(4, 0),
+    **dict.fromkeys((tuple, list), lambda value: _of_sequence(value, 5)),
+    **dict.fromkeys((set, frozenset), lambda value: _of_unordered(value, 6)),
+    dict: lambda value: _of_unordered(list(value.items()), 7),
+    **dict.fromkeys((datetime.datetime, datetime.time), _of_time),
+    datetime.timedelta: _of_span,
+    datetime.date: lambda value: _of_span(datetime.timedelta(value.toordinal() - _EPOCH)),
+    uuid.UUID: lambda value: _mix(11, stable_hash(value.int)),
+}
+"""Of classes whose equality is known to agree with the hash, also for their subclasses that define no other."""

@@ -4,11 +4,12 @@ Pure. Thread: any, with the lock of the interpreter."""
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 _KNOWN, _COUNTED_NS = 1000, 600_000_000_000
 """Different news that are counted, and the time for which errors are; then counting begins anew."""
+T = TypeVar("T")
 _PLACE = re.compile(r".* (\(.+, line \d+, in \S+\))", re.DOTALL)
 
 _RAISED = re.compile(r"(?P<component>.+?)\[\d+\] raised (?P<kind>[^:]+?)(?:: .*)? in (?P<where>\w+(?: \(.*\))?)")
@@ -42,10 +43,6 @@ class Repeats:
         self._counts: dict[Hashable, int] = {}
         self._since_ns = 0
 
-    def line(self, text: str, key: Hashable = None) -> str | None:
-        """Return the text, with how often it, or what has its key, has come; None if it need not be told again yet."""
-        return self._told(text, text if key is None else key)
-
     def error_line(self, component: str, task: int, text: str, now_ns: int) -> str | None:
         """Return the line that tells of an error; None if it need not be told. Equal are the errors of one type and
         line in a component within ten minutes: a text names the tuple, and differs each time."""
@@ -54,9 +51,11 @@ class Repeats:
             self._since_ns = now_ns
         place = _PLACE.fullmatch(text)
         key = component, cause_of_failure(text, "" if place is None else place[1])
-        return self._told(f"error reported by {component}[{task}]: {text}", key)
+        return self.line(f"error reported by {component}[{task}]: {text}", key)
 
-    def _told(self, text: str, key: Hashable) -> str | None:
+    def line(self, text: str, key: Hashable = None) -> str | None:
+        """Return the text, with how often it, or what has its key, has come; None if it need not be told again yet."""
+        key = text if key is None else key
         if len(self._counts) > _KNOWN:
             self._counts.clear()
         self._counts[key] = count = self._counts.get(key, 0) + 1
@@ -70,15 +69,20 @@ def cause_of_failure(error: str, where: str) -> tuple[str, str]:
     return error.partition(":")[0], where
 
 
+def _together(items: Iterable[T], key_of: Callable[[T], Hashable]) -> list[list[T]]:
+    """Put together the items with equal keys, in the order of the last of each."""
+    groups: dict[Hashable, list[T]] = {}
+    for item in items:
+        key = key_of(item)
+        groups[key] = same = groups.pop(key, [])
+        same.append(item)
+    return list(groups.values())
+
+
 def equal_failures(last: Iterable[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
     """Put together the failures with equal errors of a component's last ones, in the order of the last of each."""
-    equal: dict[Hashable, list[Mapping[str, Any]]] = {}
-    for failure in last:
-        if failure["error"]:
-            key = cause_of_failure(failure["error"], failure["where"])
-            equal[key] = same = equal.pop(key, [])
-            same.append(failure)
-    return list(equal.values())
+    failures = [failure for failure in last if failure["error"]]
+    return _together(failures, lambda failure: cause_of_failure(failure["error"], failure["where"]))
 
 
 class _Death(Protocol):
@@ -103,9 +107,4 @@ def death_key(death: _Death) -> Hashable:
 
 def equal_deaths(deaths: Iterable[D]) -> list[list[D]]:
     """Put together equal deaths of all workers, in the order of the last of each."""
-    equal: dict[Hashable, list[D]] = {}
-    for death in deaths:
-        key = death_key(death)
-        equal[key] = same = equal.pop(key, [])
-        same.append(death)
-    return list(equal.values())
+    return _together(deaths, death_key)

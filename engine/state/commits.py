@@ -2,9 +2,9 @@
 
 ::
 
-    batch ─► known or fresh? ─► work.execute the fresh ─► commit: identities, changes of the state, emits,
-                  │                                         │     and what `work` has to write
-                  └── known: what they emitted ─────────────┴──► emit, work.committed, and the engine acks the batch
+    batch ─► known or fresh? ─► task.execute the fresh ─► commit: identities, changes of the state, emits,
+                  │                                         │     and what the task has to write
+                  └── known: what they emitted ─────────────┴──► emit, task.committed, and the engine acks the batch
 
 For example, of a batch of 100 words 98 are new: these are executed, and one commit holds 98 identities, the counts that
 they changed and the 98 rows that were emitted. Then the 98 rows leave, with 2 that were emitted in an earlier life.
@@ -18,26 +18,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from squall.engine.api.around import HiddenField
 from squall.engine.api.collectors import BatchCollector
 from squall.engine.api.columns import ColumnBatch
+from squall.engine.api.component import BatchBolt
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.stream import Stream
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ClusterError, UnstorableError
 from squall.engine.foreign.text import line_of_error, where_of
 from squall.engine.plural import plural
-from squall.engine.state.dealing import Read
+from squall.engine.state.dealing import deal
 from squall.engine.state.held_emits import HeldEmits
+from squall.engine.state.input_rows import Read
 from squall.engine.state.kept_clock import KeptClock
 from squall.engine.state.keyed import CheckedState, State
 from squall.engine.state.records.absorbed import AGAIN, FRESH, Absorbed, Group
-from squall.engine.state.records.children import Children
 from squall.engine.state.records.floors import Floors
-from squall.engine.state.records.lineage import FIELD, RESULTS, Lineage, PartitionNumbers
+from squall.engine.state.records.lineage import FIELD, RESULTS, Children, Lineage, PartitionNumbers
 from squall.engine.state.task_store import TaskStore, pickled, unpickled
+from squall.engine.state.windowing.windows import Declaration
 
 
 class TaskPlace(NamedTuple):
@@ -56,15 +58,37 @@ class TaskPlace(NamedTuple):
     """How it reads its inputs, by number."""
 
 
-class Work(Protocol):
-    """What a kind of task does with a batch, and writes beside the state."""
+class ExactTask(BatchBolt):
+    """Stands for a component of the user's: says what is done with a batch, and written beside the state (nothing, if a
+    subclass does not define it)."""
 
-    def execute(self, batch: ColumnBatch, rows: Sequence[int]) -> tuple[int, str] | None:
+    commits: Commits
+
+    def __init__(self, inner: Any, place: TaskPlace) -> None:
+        self.inner, self._place = inner, place
+
+    def open(
+        self, context: TopologyContext, kept_keys: int, declaration: Declaration | None = None, drops: bool = False
+    ) -> int:
+        """Open the store, once it belongs to as many tasks as there are, and its windows are as declared. Returns how
+        many of these were dropped."""
+        is_full = self.inner.durability == "full"
+        dropped = deal(context, self._place.reads, declaration, drops=drops, full=is_full)
+        self.commits = Commits(self, self._place, context, is_full, kept_keys)
+        return dropped
+
+    def cleanup(self) -> None:
+        self.inner.cleanup()
+        self.commits.close()
+
+    def execute(self, batch: Any, rows: Sequence[int]) -> tuple[int, str] | None:
         """Execute rows of a batch; return the place in `rows`, and the reason, of one that fails alone."""
+        raise TypeError(f"{type(self).__name__} must define execute")
 
     @property
     def has_more(self) -> bool:
         """Return True if there is something to write, whatever was executed."""
+        return False
 
     def write(self, store: TaskStore) -> None:
         """Write it, in the commit."""
@@ -80,10 +104,12 @@ class Work(Protocol):
 class Commits:
     """The store of a task, what it has absorbed, and its state."""
 
-    def __init__(self, work: Work, place: TaskPlace, context: TopologyContext, is_full: bool, kept_keys: int) -> None:
+    def __init__(
+        self, task: ExactTask, place: TaskPlace, context: TopologyContext, is_full: bool, kept_keys: int
+    ) -> None:
         """`is_full`: a commit survives power loss. `kept_keys`: keys of the state that are kept in memory. ClusterError
         if the store was made by another topology."""
-        self._work, self._place, self._index, self.now_ns = work, place, context.task_index, context.now_ns
+        self._task, self._place, self._index, self.now_ns = task, place, context.task_index, context.now_ns
         self.who = f"{context.component_id}[{context.task_id}]"
         directory = None if context.state_root is None else context.state_dir
         self.store = TaskStore(directory, self.who, is_full)
@@ -109,9 +135,9 @@ class Commits:
         absorbed = Absorbed(store.meta("path_bits") or path_bits, self.floors.settled)
         for number, packed in store.read("SELECT number, content FROM absorbed ORDER BY number"):
             absorbed.load(number, unpickled(packed, store.where))
-        self.is_renumbered = is_changed = store.meta("shape") not in (None, shape)
+        self.is_renumbered = store.meta("shape") not in (None, shape)
         """True if partitions have other numbers than in the life before."""
-        if is_changed:
+        if self.is_renumbered:
             # The same partitions had other numbers then.
             numbers = {name: PartitionNumbers(*pair) for name, pair in json.loads(store.meta("spouts") or "{}").items()}
             before = Floors(context, numbers)
@@ -125,7 +151,7 @@ class Commits:
                 )
             absorbed = Absorbed(path_bits, self.floors.settled)
         store.begin()
-        if is_changed:
+        if self.is_renumbered:
             store.write("DELETE FROM absorbed", [()])
         numbering = json.dumps(self._place.spouts)
         for name, value in (("tasks", tasks), ("shape", shape), ("path_bits", path_bits), ("spouts", numbering)):
@@ -143,13 +169,20 @@ class Commits:
 
     def run(self, batch: ColumnBatch, collector: BatchCollector) -> None:
         """Execute what is fresh of a batch, commit it, and emit."""
+        batch, identities = self.hidden.off_batch(batch)
+        children = Children.of_batch(self._place.lineage, batch, identities, self._index)
+        self.run_plain(batch, identities or (), children, collector)
+
+    def run_plain(
+        self, batch: Any, identities: Sequence[int], children: Children, collector: BatchCollector
+    ) -> None:
+        """Do the same with a batch of which the identities were taken off. `children`: those of its emits."""
         self.floors.changed(self.now_ns())
         if self.clock is not None and (jump := self.clock.jump()):
             collector.report_error(ClusterError(jump))
-        batch, identities = self.hidden.off_batch(batch)
         out = self.out
-        out.begin(collector, Children.of_batch(self._place.lineage, batch, identities, self._index))
-        self.identities = identities = identities or ()
+        out.begin(collector, children)
+        self.identities = identities
         known = self.absorbed.known(identities)
         if known is None:
             self._absorb(batch, identities, range(len(batch)))
@@ -170,9 +203,9 @@ class Commits:
             self.out.refuse(row, "the same tuple failed in this batch")
         return group
 
-    def _absorb(self, batch: ColumnBatch, identities: Sequence[int], rows: Sequence[int]) -> None:
+    def _absorb(self, batch: Any, identities: Sequence[int], rows: Sequence[int]) -> None:
         """Execute rows of a batch and commit. Rows that the bolt fails are left out, and failed."""
-        execute = self._work.execute
+        execute = self._task.execute
         try:
             while (refused := execute(batch, rows)) is not None:
                 # The failing row may have changed the state: take all back, execute the rows before it again, and go
@@ -210,21 +243,20 @@ class Commits:
         self.store.undo()
         self.state.roll_back()
         self.out.drop()
-        self._work.undone()
+        self._task.undone()
 
     def commit(self, identities: Sequence[int], rows: Sequence[int]) -> None:
         """Commit the rows, what they changed and what they emitted."""
-        same = len(rows) >= len(identities)
-        absorbed = identities if same else [identities[row] for row in rows]
+        absorbed = identities if len(rows) >= len(identities) else [identities[row] for row in rows]
         store, state, clock = self.store, self.state, self.clock
         changes = state.changes(all_used=self.ages)  # first: what cannot be stored leaves the emits alone
         if self.check is not None:
             self.check(changes)
-        group = self.absorbed.new_group(absorbed, self.out.take(rows), same)
+        group = Group(self.absorbed.next, absorbed, self.out.take(rows))
         if self.ages:
             # With their ages, which a log would hide, such as that of an import.
             changes = state.in_log() | changes
-        if not (absorbed or changes or self._work.has_more):
+        if not (absorbed or changes or self._task.has_more):
             state.committed({}, [], 0)
             return
         placed, forgotten = state.to_place(len(changes)), self.absorbed.forgettable()
@@ -249,13 +281,13 @@ class Commits:
         if placed:
             store.put(placed)
             store.cut_log(state.log_begins(placed))
-        self._work.write(store)
+        self._task.write(store)
         store.end()
         state.committed(changes, placed, log_bytes)
         self.absorbed.forget(forgotten)
         if absorbed:
             self.absorbed.add(group)
-        self._work.committed()
+        self._task.committed()
 
     def _packed(self, group: Group) -> bytes:
         try:

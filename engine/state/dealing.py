@@ -27,7 +27,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.topology import ALL, FIELDS
@@ -36,8 +36,8 @@ from squall.engine.foreign.disk import sync
 from squall.engine.foreign.stable_hash import key_hash
 from squall.engine.foreign.text import repr_of
 from squall.engine.plural import plural
+from squall.engine.state.input_rows import Read, Row
 from squall.engine.state.kept_clock import CLOCK
-from squall.engine.state.kept_rows import Row
 from squall.engine.state.keyed import State
 from squall.engine.state.keys import Spelling
 from squall.engine.state.reading import directories_of, meta_of, names_of, stores_of, task_of, tasks_of
@@ -51,26 +51,14 @@ from squall.engine.state.task_store import (
     read_key,
     unpack_row,
 )
-from squall.engine.state.windowing.declaration import WINDOWS, Declaration, changed
 from squall.engine.state.windowing.event_time import TIME_KEY
 from squall.engine.state.windowing.panes import KEY, PART
-from squall.engine.state.windowing.windows import TIME
+from squall.engine.state.windowing.windows import TIME, WINDOWS, Declaration, changed
 
 DEALT = "dealt"
 """In a store: the number of tasks from which it was dealt to several."""
 _AT_ONCE = 5_000
 TextHash = Callable[[str], int]
-
-
-class Read(NamedTuple):
-    """How a component reads a stream."""
-
-    component: str
-    stream: str
-    fields: tuple[str, ...]
-    grouping: str
-    by: tuple[str, ...]
-    """The fields that it is grouped by."""
 
 
 class Division:
@@ -92,8 +80,10 @@ class Division:
             f"{self.tasks}: {why}; keep tasks={self.made_by}, or begin anew (--fresh)"
         )
 
-    def new_owner(self, name: Any, index: int) -> int:
-        """The index of the new task that gets a key of the state of an old one."""
+    def new_owner(self, name: Any, index: int) -> int | None:
+        """The index of the new task that gets a key of an old one's state; None for event time, which each gets."""
+        if self.windows is not None and name == TIME_KEY:
+            return None
         if not self._is_checked:
             self._check()
         return self._moved(self._value_of(name), index, f"state[{repr_of(name)}]")
@@ -156,7 +146,7 @@ def check(
         division = Division(component, tasks, made_by, reads, _windows_of(stores), text_hash)
         for path in stores:
             for name in names_of(path) if division.windows is None or division.windows.key else ():
-                if type(name) is not Spelling and not (division.windows is not None and name == TIME_KEY):
+                if type(name) is not Spelling:
                     division.new_owner(name, task_of(path))
     return dropped
 
@@ -325,7 +315,6 @@ Stores = Sequence[tuple[int, TaskStore]]
 
 def _deal_state(division: Division, old: Stores, made: Sequence[TaskStore]) -> None:
     """Deal the keys."""
-    is_windowed = division.windows is not None
     for index, store in old:
         newer = dict(item for _, changes in store.log() for item in changes.items())
         rows = (
@@ -335,13 +324,13 @@ def _deal_state(division: Division, old: Stores, made: Sequence[TaskStore]) -> N
         while some := list(islice(rows, _AT_ONCE)):
             shares: dict[int, list[tuple[Any, ...]]] = {}
             for name, row in some:
-                if name not in newer and not (is_windowed and name == TIME_KEY):
-                    shares.setdefault(division.new_owner(name, index), []).append(row)
+                if name not in newer and (owner := division.new_owner(name, index)) is not None:
+                    shares.setdefault(owner, []).append(row)
             for owner, share in shares.items():
                 made[owner].write("INSERT INTO state VALUES (?, ?, ?)", share)
         for name, value in newer.items():
-            if value is not GONE and not (is_windowed and name == TIME_KEY):
-                made[division.new_owner(name, index)].put([(name, value)])
+            if value is not GONE and (owner := division.new_owner(name, index)) is not None:
+                made[owner].put([(name, value)])
 
 
 def _deal_panes(division: Division, old: Stores, made: Sequence[TaskStore]) -> None:

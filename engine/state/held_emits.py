@@ -15,8 +15,7 @@ from squall.engine.api.stream import DEFAULT_STREAM, Stream
 from squall.engine.errors import ComponentError
 from squall.engine.foreign.given_columns import parents_of, values_of
 from squall.engine.state.records.absorbed import Emitted, Group
-from squall.engine.state.records.children import Children
-from squall.engine.state.records.lineage import Lineage
+from squall.engine.state.records.lineage import Children, Lineage
 
 
 class HeldEmits:

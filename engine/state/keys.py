@@ -25,7 +25,7 @@ from itertools import chain
 from typing import Any
 
 from squall.engine.errors import UnstorableError
-from squall.engine.foreign.stable_hash import equality_owner, has_dataclass_equality
+from squall.engine.foreign.stable_hash import TIMES_OF_NUMPY, equality_owner, has_dataclass_equality
 from squall.engine.foreign.text import repr_of, text_of_error, type_name
 
 _EXPECTED = (
@@ -36,8 +36,6 @@ _LEAST_INT, _MOST_INT = -(2**63), 2**63 - 1
 PLAIN = frozenset({str, int})
 _OWN_FORM = frozenset({str, int, bytes, type(None)})
 _OR_TUPLE = _OWN_FORM | {tuple}
-_TIMES_OF_NUMPY = frozenset({"datetime64", "timedelta64"})
-"""What equals them, and hashes alike, differs by unit and by version of numpy."""
 _MOST_DIGITS = 10_000
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 (of what has no zone)
 _MICROSECOND = datetime.timedelta(microseconds=1)
@@ -130,7 +128,8 @@ def form_of(key: Any) -> Any:
     if (make := _FORMS.get(owner)) is not None:
         return make(key)
     name = [kind.__module__, kind.__qualname__]
-    if name[0] == "numpy" and name[1] not in _TIMES_OF_NUMPY and type(key.item()) is not kind:
+    # What equals times of numpy, and hashes alike, differs by unit and by version.
+    if name[0] == "numpy" and name[1] not in TIMES_OF_NUMPY and type(key.item()) is not kind:
         return form_of(key.item())
     if name[0].startswith("pandas.") and isinstance(key, datetime.datetime | datetime.timedelta):
         return _of_pandas(key)

@@ -25,6 +25,7 @@ from typing import Any
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import message_of, repr_of
+from squall.engine.plural import plural
 from squall.engine.state.keys import Spelling, check_key, pack_key
 from squall.engine.state.records.record_store import RECORDS_FILE, SHARED
 from squall.engine.state.records.settled import NAMES
@@ -33,7 +34,6 @@ from squall.engine.state.task_store import (
     LOG,
     STORE_FILE,
     TaskStore,
-    check_made_by,
     pack_value,
     read_key,
     read_log,
@@ -237,8 +237,12 @@ def import_rows(root: Path, lines: Iterable[bytes]) -> int:
                 f"line {number} is no row as squall state --export writes it: {message_of(error)}"
             ) from error
     for component, task, tasks in found:
-        if (path := root / f"{component}-{task}" / STORE_FILE).exists():
-            check_made_by(tasks_of(path), tasks, component, path)
+        path = root / f"{component}-{task}" / STORE_FILE
+        if (made_by := tasks_of(path)) not in (None, tasks):
+            raise ClusterError(
+                f"the state of {component} in {path} was made by {plural(made_by or 0, 'task')}, and {component} has "
+                f"{tasks} now, to which other keys belong; allowed: tasks={made_by}, or to begin anew (--fresh)"
+            )
     for (component, task, tasks), items in found.items():
         directory = root / f"{component}-{task}"
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -21,11 +21,12 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from threading import RLock
 from typing import Any
 
 from squall.engine.api.collectors import BatchCollector, BoltCollector
 from squall.engine.api.columns import ColumnBatch
-from squall.engine.api.component import BatchBolt, Bolt
+from squall.engine.api.component import Bolt
 from squall.engine.api.config import Config
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.tuple import Tuple
@@ -34,28 +35,27 @@ from squall.engine.errors import ComponentError, FailedTuple
 from squall.engine.foreign.methods import Returned, checked
 from squall.engine.foreign.sizes import row_bytes
 from squall.engine.plural import plural
-from squall.engine.state.commits import Commits, TaskPlace
-from squall.engine.state.dealing import DEALT, deal
-from squall.engine.state.kept_rows import Input, Inputs, Row
-from squall.engine.state.records.absorbed import AGAIN, FRESH
+from squall.engine.state.commits import ExactTask, TaskPlace
+from squall.engine.state.dealing import DEALT
+from squall.engine.state.input_rows import Inputs, Row
+from squall.engine.state.records.lineage import Children, Lineage
 from squall.engine.state.sinks import ExactSink
 from squall.engine.state.task_store import OUTSIDE, TaskStore, pickled
 
 _KEPT_KEYS = 1_000
 """A sink has no state of its own."""
+_NO_EMITS = Children(Lineage("", 0, {}), (), 1)
 _TICKS_PER_COMMIT, _LEAST_SECS = 20, 0.001
 _SHOWN = 3
 """Most refused rows of a commit that are reported one by one."""
 
 
-class SinkTask(BatchBolt):
+class SinkTask(ExactTask):
     """Stands for a sink in a topology."""
 
-    outputs = ()
-
-    def __init__(self, inner: ExactSink, place: TaskPlace, inputs: Sequence[Input]) -> None:
-        self.inner, self._place, self._inputs = inner, place, Inputs(inputs)
-        self.component_config = inner.component_config
+    def __init__(self, inner: ExactSink, place: TaskPlace) -> None:
+        super().__init__(inner, place)
+        self._inputs = Inputs(place.reads)
         self.writes_late = False
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
@@ -64,11 +64,10 @@ class SinkTask(BatchBolt):
         """The last number, its position and rows, until they are known to be outside."""
         self._prepared: tuple[int, Any, list[Row]] | None = None
         """The same of a commit that is being made: it may fail."""
-        self._number, self._now_ns = 0, context.now_ns
+        self._number = 0
         inner = self.inner
-        deal(context, self._place.reads, full=inner.durability == "full")
         pristine = copy(inner)
-        self.commits = Commits(self, self._place, context, inner.durability == "full", _KEPT_KEYS)
+        self.open(context, _KEPT_KEYS)
         inner.store_id = self.commits.store.id
         inner.prepare(conf, context)
         self._returned = Returned(context.component_id, context.task_id, "commit", context.warn)
@@ -85,15 +84,18 @@ class SinkTask(BatchBolt):
             # Of state that was dealt, tuples may come to another task than their rows, which acks them.
             self._write_outside()
 
-    def cleanup(self) -> None:
-        self.inner.cleanup()
-        self.commits.close()
-
     def execute_batch(self, batch: ColumnBatch, collector: BatchCollector) -> None:
+        batch, identities = self.commits.hidden.off_batch(batch)
+        number = None if batch.is_tick else self._inputs.number(batch._source)
+        self.absorb([] if number is None else [(number, values) for values in batch.to_rows()], identities, collector)
+
+    def absorb(self, rows: Sequence[Row], identities: Sequence[int], collector: Any) -> None:
+        """Write what is fresh of rows, and what an earlier life may not have written; `collector` fails single ones."""
         try:
             if not self.writes_late:
                 self._write_outside()
-            self.commits.run(batch, collector)
+            if rows:
+                self.commits.run_plain(rows, identities, _NO_EMITS, collector)
         except FailedTuple as error:
             collector.report_error(error)
             raise
@@ -149,39 +151,18 @@ class SinkTask(BatchBolt):
             self._packed_rows = pickle.dumps(self._rows, 5)
         return reasons
 
-    def write_held(self, held: Sequence[Tuple]) -> dict[int, str]:
-        """Write what is fresh of tuples of any inputs. Returns why some fail, by their place."""
-        commits = self.commits
-        try:
-            self._write_outside()
-            commits.floors.changed(self._now_ns())
-            identities = [tup.values[-1] for tup in held]
-            known = commits.absorbed.known(identities)
-            fresh = [place for place in range(len(held)) if known is None or known[place] is FRESH]
-            rows = [(self._number_of(held[place]), held[place].values[:-1]) for place in fresh]
-            refused = {fresh[place]: why for place, why in self._take(rows).items()}
-            commits.commit(identities, [place for place in fresh if place not in refused])
-        except BaseException:
-            commits.undo()
-            raise
-        for place, group in enumerate(known or ()):
-            if group is AGAIN and commits.absorbed.group_of(identities[place]) is FRESH:
-                refused[place] = "the same tuple failed beside it"
-        return refused
-
-    def _number_of(self, tup: Tuple) -> int:
+    def row(self, tup: Tuple) -> Row:
+        """A tuple without its identity, to be kept."""
         source = self.commits.hidden.source(tup._source)
         assert source is not None, "a tick is not held"
-        return self._inputs.number(source)
+        return self._inputs.number(source), tup.values[:-1]
 
     # ---- its work ----
 
-    def execute(self, batch: ColumnBatch, rows: Sequence[int]) -> None:
+    def execute(self, batch: Sequence[Row], rows: Sequence[int]) -> None:
         """Take rows; those that the sink refuses fail."""
-        if not batch.is_tick:
-            number, values = self._inputs.number(batch._source), batch.to_rows()
-            for place, why in self._take([(number, values[row]) for row in rows]).items():
-                self.commits.out.refuse(rows[place], why)
+        for place, why in self._take([batch[row] for row in rows]).items():
+            self.commits.out.refuse(rows[place], why)
 
     @property
     def has_more(self) -> bool:
@@ -235,6 +216,9 @@ class GatheringTask(Bolt):
         sink = self.task.inner
         self._collector, self._now_ns, self._held = collector, context.now_ns, list[Tuple]()
         self._pace = Pace(sink.commit_rows, sink.commit_bytes, round(sink.commit_secs * NS_PER_SEC))
+        self._refused: dict[int, str] = {}
+        """Why tuples of the commit at hand fail, by their place."""
+        self._committing = RLock()
         self.task.prepare(conf, context)
 
     def execute(self, tup: Tuple) -> None:
@@ -248,35 +232,50 @@ class GatheringTask(Bolt):
             self._commit()
 
     def cleanup(self) -> None:
-        # Also for tuples without a tree, which are not emitted again.
-        self._commit()
-        self.task.cleanup()
+        # A thread that sits in a commit for longer than the worker waits needs store and sink: two at once would
+        # write the same rows, and the store be closed under it. What it holds comes again.
+        if self._committing.acquire(blocking=False):
+            self._commit()  # also for tuples without a tree, which are not emitted again
+            self.task.cleanup()
 
     def _commit(self) -> None:
         """Write the tuples that are held, and ack them."""
-        held, self._held = self._held, []
+        with self._committing:
+            self._write_held()
+
+    def _write_held(self) -> None:
+        held, self._held, self._refused = self._held, [], {}
         self._pace.wrote()
         try:
-            refused = self.task.write_held(held)
-        except FailedTuple as error:
+            self.task.absorb(list(map(self.task.row, held)), [tup.values[-1] for tup in held], self)
+        except FailedTuple:
             for tup in held:
                 self._collector.fail(tup)
-            self._collector.report_error(error)
             return
         except BaseException:
             # To fail them would use up their attempts, and give up a source whose sink is set up wrong.
             self._held = held
             raise
         for place, tup in enumerate(held):
-            if place in refused:
+            if place in self._refused:
                 self._collector.fail(tup)
             else:
                 self._collector.ack(tup)
-        shown = list(refused.values())[:_SHOWN]
-        if len(refused) > _SHOWN:
-            shown[-1] += f"; {plural(len(refused) - _SHOWN, 'more tuple')} of this commit did not fit either"
+        shown = list(self._refused.values())[:_SHOWN]
+        if len(self._refused) > _SHOWN:
+            shown[-1] += f"; {plural(len(self._refused) - _SHOWN, 'more tuple')} of this commit did not fit either"
         for why in shown:
-            self._collector.report_error(FailedTuple(why))
+            self.report_error(FailedTuple(why))
+
+    # ---- the collector of what it holds ----
+
+    def fail(self, row: int, why: str) -> None:
+        """Fail one of the tuples at hand, once the others are written."""
+        self._refused[row] = why
+
+    def report_error(self, error: BaseException) -> None:
+        """Show an error in report and status; nothing fails."""
+        self._collector.report_error(error)
 
 
 class Pace:

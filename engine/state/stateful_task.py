@@ -16,7 +16,6 @@ from typing import Any
 
 from squall.engine.api.collectors import BatchCollector
 from squall.engine.api.columns import ColumnBatch
-from squall.engine.api.component import BatchBolt
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.topology import FIELDS
 from squall.engine.api.tuple import UNSHARED, UNTRACKED, Tuple
@@ -26,29 +25,22 @@ from squall.engine.foreign.given_columns import values_of
 from squall.engine.foreign.methods import Returned, checked
 from squall.engine.foreign.text import line_of_error, repr_of, where_of
 from squall.engine.plural import plural
-from squall.engine.state.commits import Commits, TaskPlace
-from squall.engine.state.dealing import DEALT, deal
+from squall.engine.state.commits import ExactTask
+from squall.engine.state.dealing import DEALT
 from squall.engine.state.kept_clock import kept_clock
-from squall.engine.state.stateful import StatefulBatchBolt
-from squall.engine.state.task_store import TaskStore
+from squall.engine.state.keyed import StatefulBatchBolt
 
 _SWEEPS_PER_LIFE, _SWEPT = 10, 1_000
 """Looks for old values in their time to live, and most that are removed in one commit."""
 
 
-class StatefulTask(BatchBolt):
+class StatefulTask(ExactTask):
     """Stands for a bolt with state in a topology."""
-
-    def __init__(self, inner: Any, place: TaskPlace) -> None:
-        self.inner, self._place = inner, place
-        self.outputs, self.component_config = inner.outputs, inner.component_config
-        self._by_batch = isinstance(inner, StatefulBatchBolt)
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         inner = self.inner
-        is_full = inner.durability == "full"
-        deal(context, self._place.reads, full=is_full)
-        self.commits = commits = Commits(self, self._place, context, is_full, inner.state_kept_keys)
+        self.open(context, inner.state_kept_keys)
+        commits, self._by_batch = self.commits, isinstance(inner, StatefulBatchBolt)
         inner.state = commits.state
         self._batch: ColumnBatch | None = None
         """The batch at hand, without ticks."""
@@ -61,10 +53,6 @@ class StatefulTask(BatchBolt):
         name = "execute_batch" if self._by_batch else "execute"
         self._returned = Returned(context.component_id, context.task_id, name, context.warn)
         commits.commit((), ())  # what it has set: a batch that fails takes back its own changes only
-
-    def cleanup(self) -> None:
-        self.inner.cleanup()
-        self.commits.close()
 
     def execute_batch(self, batch: ColumnBatch, collector: BatchCollector) -> None:
         if (clock := self.commits.clock) is not None:
@@ -145,14 +133,3 @@ class StatefulTask(BatchBolt):
         except FailedTuple as error:
             return rows.index(out.row), line_of_error(error)
         return None
-
-    has_more = False
-
-    def write(self, store: TaskStore) -> None:
-        """Write nothing beside the state."""
-
-    def committed(self) -> None:
-        """Do nothing more."""
-
-    def undone(self) -> None:
-        """Take back nothing more."""

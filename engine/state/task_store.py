@@ -47,12 +47,12 @@ from squall.engine.state.keys import (
 STORE_FILE, LOCK_FILE = "state.db", "state.lock"
 OUTSIDE = "outside"
 """In the store of a sink: its last rows."""
-CLOSED = "closed"
-"""In the store of a bolt with windows: whether its inputs have ended, and no window is open."""
-OPEN = "open"
-"""In the same: whether a window is open, so that results will come."""
+ACTIVITY = "activity"
+"""In the store of a bolt with windows: what the spout of its results will be doing, BUSY while a window is open."""
 _FORMAT = 2
+# To overwrite what is removed takes seconds, if values are large.
 _SCHEMA = """
+    PRAGMA secure_delete=OFF;
     CREATE TABLE IF NOT EXISTS state (key PRIMARY KEY, value, at INTEGER) WITHOUT ROWID;
     CREATE INDEX IF NOT EXISTS by_age ON state (at) WHERE at IS NOT NULL;
     CREATE TABLE IF NOT EXISTS log (number INTEGER PRIMARY KEY, changes BLOB NOT NULL);
@@ -68,6 +68,17 @@ MISSING: Any = object()
 GONE = None
 """In place of a packed value: there is none."""
 LOG = "SELECT number, changes FROM log ORDER BY number"
+
+
+def connected(path: str, synchronous: str, schema: str) -> sqlite3.Connection:
+    """A file to write that has these tables, whatever thread uses it. Writers, and those who open it, take turns."""
+    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
+    try:
+        db.executescript(f"PRAGMA journal_mode=WAL; PRAGMA synchronous={synchronous}; {schema}")
+    except BaseException:
+        db.close()
+        raise
+    return db
 
 
 def unpickled(packed: bytes, where: object) -> Any:
@@ -136,15 +147,6 @@ def pack_value(key: Any, value: Any) -> Any:
     return value if is_native(value) else pickled(value, lambda: f"state[{repr_of(key)}]", UnstorableError)
 
 
-def check_made_by(made_by: int | None, tasks: int | None, who: str, path: object) -> None:
-    """ClusterError if a store was made by another number of the component's tasks; None: not known."""
-    if None not in (made_by, tasks) and made_by != tasks:
-        raise ClusterError(
-            f"the state of {who} in {path} was made by {plural(made_by or 0, 'task')}, and {who} has {tasks} now, "
-            f"to which other keys belong; allowed: tasks={made_by}, or to begin anew (--fresh)"
-        )
-
-
 class TaskStore:
     """The open store of a task, or one in memory."""
 
@@ -161,12 +163,7 @@ class TaskStore:
             # Also if nobody closes it: a task that is refused leaves nothing open.
             self._unlock = weakref.finalize(self, os.close, self._lock)
         try:
-            self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=30)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute(f"PRAGMA synchronous={'FULL' if full else 'OFF'}")
-            # To overwrite what is removed takes seconds, if values are large.
-            self._db.execute("PRAGMA secure_delete=OFF")
-            self._db.executescript(_SCHEMA)
+            self._db = connected(self.path, "FULL" if full else "OFF", _SCHEMA)
             if full and directory is not None:
                 sync_directories(directory)
             self.commits: int = self.meta("commits") or 0

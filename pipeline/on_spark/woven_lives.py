@@ -63,7 +63,7 @@ class SettlingLife(Life):
         inner = self._inner.store()
         self.left_out = self._inner.left_out
         self._told = self.user.told()
-        return pickle.dumps(((self.user.settling, self.user.store), inner), 5)
+        return pickle.dumps((self.user.settling, inner), 5)
 
     def settled(self) -> Settled:
         return {self._task: self._told}

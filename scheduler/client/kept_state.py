@@ -19,10 +19,11 @@ from pathlib import Path
 import msgspec
 
 from squall.engine.errors import ClusterError
-from squall.engine.state.dealing import Read, check
+from squall.engine.state.dealing import check
+from squall.engine.state.input_rows import Read
 from squall.engine.state.reading import stores_of, tasks_of
 from squall.engine.state.records.lineage import RESULTS
-from squall.engine.state.windowing.declaration import Declaration
+from squall.engine.state.windowing.windows import Declaration
 from squall.ipc import hash_seed
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.messages import ComponentSummary, Wire

@@ -51,7 +51,7 @@ class ComponentSummary(Wire):
     has_state: bool = False
     """Whether its tasks count each tuple once (`engine.state`)."""
     windows: str = ""
-    """What it has declared of its windows, packed (`engine.state.windowing.declaration`)."""
+    """What it has declared of its windows, packed (`engine.state.windowing.windows`)."""
 
 
 class SlotRef(Wire):

@@ -32,7 +32,7 @@ from squall.engine.state.records import absorbed, lineage, settled
 from squall.engine.state.records.absorbed import Absorbed, Group
 from squall.engine.state.records.record_store import RecordStore
 from squall.engine.state.sink_task import SinkTask
-from squall.engine.state.task_store import CLOSED, Reader, TaskStore
+from squall.engine.state.task_store import Reader, TaskStore
 from squall.engine.state.windowing.event_time import EventTime
 from squall.engine.state.windowing.window_task import WindowTask
 from squall.testing import SimulatedCluster
@@ -366,7 +366,7 @@ class HastyEnd(WindowTask):
     """An end is taken for stored before it is."""
 
     def write(self, store: TaskStore) -> None:
-        self._flags = {**self._flags, CLOSED: self._is_closed}
+        self._told = self._activity
         super().write(store)
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
+from unittest import mock
 
 import pytest
 
+from squall import ExactSink
 from squall.engine.api.collectors import BasicCollector
 from squall.engine.api.tuple import Tuple
+from squall.engine.core import blocking
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed
 from squall.scheduler.worker.task_watch import LONGEST_GAP_SECS, ExecutorWatch
@@ -104,6 +108,32 @@ def test_stopping_ends_the_thread_after_the_batch_it_is_at() -> None:
         stopping.join(DEADLINE_SECS)
         assert not stopping.is_alive()
         assert seen[:1] == ["first"]
+
+
+class Gathering(ExactSink):
+    commit_secs, commit_rows = 1.0, 1
+
+    def refused(self, rows: Any) -> dict[int, str]:
+        self.gate.wait()
+        return {}
+
+    def commit(self, *given: Any) -> None:
+        self.calls.append("commit")
+
+    def cleanup(self) -> None:
+        self.calls.append("cleanup")
+
+
+def test_a_commit_that_takes_longer_than_stopping_waits_keeps_its_store_and_sink() -> None:
+    spout, sink = Feeder(), Gathering()
+    sink.gate, sink.calls = Gate(), []
+    with mock.patch.object(blocking, "JOIN_SECS", 0.01), threaded(chain(spout, sink)) as rig:
+        spout.feed("held", id=1)
+        rig.settle()
+        sink.gate.await_reached()
+        close_tasks(rig.core)
+        sink.gate.open()
+    assert sink.calls == ["commit"]
 
 
 def test_a_call_that_does_not_come_back_is_given_up_with_its_tuple_and_where_it_is() -> None:

@@ -16,11 +16,12 @@ from squall.engine.api.context import TopologyContext
 from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.errors import ClusterError
 from squall.engine.foreign.stable_hash import key_hash, stable_hash
-from squall.engine.state.dealing import Read, deal
+from squall.engine.state.dealing import deal
+from squall.engine.state.input_rows import Read
 from squall.engine.state.reading import items_of, stores_of, task_of, tasks_of
 from squall.engine.state.task_store import TaskStore, pack_value
-from squall.engine.state.windowing.declaration import Declaration
 from squall.engine.state.windowing.event_time import TIME_KEY
+from squall.engine.state.windowing.windows import Declaration
 from tests.effects import copy_of, dies_at, effects_of
 from tests.unit.test_keyed_state import KEY
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.cli.commands import main
-from squall.engine.errors import ClusterError, SquallError, UsageError
+from squall.engine.errors import ClusterError, SquallError
 from squall.engine.state import keyed
 from squall.engine.state.reading import import_rows, read_component, rows_of
 from squall.engine.state.task_store import STORE_FILE, TaskStore, pack_value
@@ -66,20 +66,17 @@ def test_a_number_that_is_too_long_for_json_is_exported_too(tmp_path: Path) -> N
     ({"component": "../../x"}, "there is no task 1 of 2 of '../../x'"), ({"task": 2}, "there is no task 2 of 2"),
     ({"task": -1}, "there is no task -1 of 2"), ({"task": 0, "tasks": 3}, "was made by 2 tasks, and count has 3 now"),
     ({"key": [1]}, r"line 2 set state\[\[1\]\]"), ({"value": {"pickle": "?"}}, "line 2 is no row"),
+    (b"PAR1\x15\x04\xff\xfe", "line 2 is no row"),
 ])
-def test_a_wrong_line_is_named_and_nothing_is_changed(wrong: dict[str, Any], named: str, tmp_path: Path) -> None:
+def test_a_wrong_line_is_named_and_nothing_is_changed(wrong: Any, named: str, tmp_path: Path) -> None:
     root = tmp_path / "root"
     stored(root, {"b": 2})
     before = lines_of(root)
+    line = wrong if isinstance(wrong, bytes) else json.dumps(ROW | wrong).encode()
     with pytest.raises(SquallError, match=f"line 2 is no row as squall state --export writes it: .*{named}|{named}"):
-        import_rows(root, [json.dumps(ROW).encode(), json.dumps(ROW | wrong).encode()])
+        import_rows(root, [json.dumps(ROW).encode(), line])
     assert lines_of(root) == before
     assert [path.name for path in tmp_path.iterdir()] == ["root"]
-
-
-def test_a_file_that_is_no_export_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="line 1 is no row as squall state --export writes it"):
-        import_rows(tmp_path, [b"PAR1\x15\x04\xff\xfe"])
 
 
 @pytest.mark.parametrize(("arguments", "told"), [

@@ -19,10 +19,9 @@ from squall import Stream, Topology, TopologyBuilder
 from squall.engine.api.tuple import TupleSource
 from squall.engine.errors import ComponentError
 from squall.engine.state.records import absorbed
-from squall.engine.state.records.absorbed import AGAIN, FRESH, SETTLED, Absorbed, Emitted
-from squall.engine.state.records.children import Children
+from squall.engine.state.records.absorbed import AGAIN, FRESH, SETTLED, Absorbed, Emitted, Group
 from squall.engine.state.records.floors import NOTHING, FollowedSpout, Settled
-from squall.engine.state.records.lineage import HASHED, NUMBER_BITS, Lineage, PartitionNumbers, is_ordered
+from squall.engine.state.records.lineage import HASHED, NUMBER_BITS, Children, Lineage, PartitionNumbers, is_ordered
 from squall.engine.state.records.ranges import Ranges
 from squall.engine.state.records.record_store import RecordStore
 from squall.engine.state.records.settled import DENSE, HELD_NS, NAME, PARTITION, TASK, Settling
@@ -135,9 +134,8 @@ class Spout:
         self.tasks = [self.born(0), self.born(1)]
 
     def born(self, task: int) -> Settling:
-        settling = Settling(f"lines[{task}]", self.kind, task, PartitionNumbers(2, 5))
-        settling.records = RecordStore(self.directory, "lines", task, 2)
-        return settling
+        records = RecordStore(self.directory, "lines", task, 2)
+        return Settling(f"lines[{task}]", self.kind, task, PartitionNumbers(2, 5), records)
 
     def record(self, task: int, prefix: Any, place: int) -> Any:
         """The id of a record."""
@@ -348,7 +346,8 @@ class Memory:
         if rows:
             parents = [place for place in range(len(rows)) for _ in range(choice >> place & 3)]
             emitted = [Emitted("words", None, parents, (parents, list(range(len(parents)))))] if parents else []
-            group = self.its.new_group([what[row] for row in rows], emitted, len(rows) == len(what))
+            taken = what if len(rows) == len(what) else [what[row] for row in rows]
+            group = Group(self.its.next, taken, emitted)
             assert group.number not in self.stored
             self.stored[group.number] = group.packed()
             self.its.add(group)

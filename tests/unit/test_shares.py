@@ -33,8 +33,7 @@ class Life:
         assert self.shares.resume(world.disk.values(), world.parts) == []
         self.shares.learn(world.parts, spread=world.spread)
         self.learned = len(world.parts)
-        self.settling = Settling("", DENSE, task, PartitionNumbers(0, 1))
-        self.settling.records = world.records
+        self.settling = Settling("", DENSE, task, PartitionNumbers(0, 1), world.records)
         self.unacked: dict[RowId, int] = {}
         """With their identities."""
         self.range: Range | None = None

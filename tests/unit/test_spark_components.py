@@ -31,7 +31,7 @@ from squall import (
     Tuple,
     spout,
 )
-from squall.engine.state.records.record_store import unpacked_ranges
+from squall.engine.state.records.ranges import Ranges
 from squall.pipeline.on_spark.batch_control import next_turn
 from tests.process.state_parts import Count, CountBatch, Split, Texts, text_of
 from tests.unit.levels import Levels
@@ -232,6 +232,6 @@ def test_bolts_hear_what_is_settled_in_the_batch_after(tmp_path: Path) -> None:
         turn = next_turn(levels.control, 0, True, None)
         with contextlib.closing(sqlite3.connect(":memory:")) as records:
             records.deserialize(turn.settled["lines", "0"])
-            floors += [unpacked_ranges(settled).end for (settled,) in records.execute("SELECT settled FROM partitions")]
+            floors += [Ranges.unpacked(settled).end for (settled,) in records.execute("SELECT settled FROM partitions")]
     # What a batch emits is acked in the next one.
     assert floors[:5] == [0, 50, 100, 150, 200]

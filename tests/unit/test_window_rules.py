@@ -26,8 +26,7 @@ from squall import (
 )
 from squall.engine.state.records.floors import Settled
 from squall.engine.state.records.ranges import Ranges
-from squall.engine.state.records.record_store import TaskState
-from squall.engine.state.records.settled import Reading
+from squall.engine.state.records.record_store import Reading, TaskState
 from squall.engine.state.windowing.event_time import END, EventTime
 from squall.testing import FeederSpout, SimulatedCluster, complete_topology
 from squall.testing.spouts import wait_for

@@ -161,26 +161,27 @@ class Absorbed:
         self._apart = Era()
         """What is left of generations that were not settled as a whole."""
         self._apart_limit = GENERATION
-        self._next = 0
-        self._looked_at: tuple[set[int], Spans] = set(), []
-        """The identities that came last, and their spans."""
+        self.next = 0
+        """The number of the next group."""
+        self._looked_at: tuple[Sequence[int], set[int], Spans] = (), set(), []
+        """The identities that came last, the different ones of them, and their spans."""
 
     def load(self, number: int, content: tuple[Any, ...]) -> None:
         """Take up a group that was stored, unpickled."""
         identities, emitted = content
-        group = Group(number, list(identities), [Emitted(*each) for each in emitted])
-        self._looked_at = self._look_at(group.identities)
-        self.add(group)
+        self.add(Group(number, list(identities), [Emitted(*each) for each in emitted]))
 
     def add(self, group: Group) -> None:
-        """Note that a group is stored, which `new_group` made last."""
+        """Note that a group is stored."""
         if len(self._generations[-1].identities) >= GENERATION:
             self._generations.append(Era())
-        self._generations[-1].add(group, *self._looked_at)
-        self._next = max(self._next, group.number + 1)
+        self._generations[-1].add(group, *self._look_at(group.identities))
+        self.next = max(self.next, group.number + 1)
 
     def _look_at(self, identities: Sequence[int]) -> tuple[set[int], Spans]:
         """Return the different ones of tuples, and the lowest and the highest message of each partition among them."""
+        if identities is self._looked_at[0]:
+            return self._looked_at[1:]
         shift, ordered = self._path_bits, sorted(identities)
         spans, begin = Spans(), 0
         while begin < len(ordered):
@@ -191,12 +192,12 @@ class Absorbed:
             end = bisect_left(ordered, partition + 1 << NUMBER_BITS + shift, begin)
             spans.append((partition, ordered[begin] >> shift & _NUMBER, ordered[end - 1] >> shift & _NUMBER))
             begin = end
-        return set(identities), spans
+        self._looked_at = identities, set(identities), spans
+        return self._looked_at[1:]
 
     def known(self, identities: Sequence[int]) -> list[Group] | None:
         """What is known of each tuple: its group, FRESH, SETTLED or AGAIN; None if all are fresh."""
-        settled, self._looked_at = self._settled, self._look_at(identities)
-        different, spans = self._looked_at
+        settled, (different, spans) = self._settled, self._look_at(identities)
         if not (
             len(different) < len(identities)
             or any(settled.get(part, NOTHING).ranges.meets(lowest, newest) for part, lowest, newest in spans)
@@ -226,12 +227,6 @@ class Absorbed:
             if identity in generation.identities:
                 return next(group for group in generation.groups if group.has(identity))
         return FRESH
-
-    def new_group(self, identities: Sequence[int], emitted: Sequence[Emitted], same: bool) -> Group:
-        """Make a group, which is to be stored, and then to be added. `same`: these were looked at last."""
-        if not same:
-            self._looked_at = self._look_at(identities)
-        return Group(self._next, identities, emitted)
 
     def forgettable(self) -> Forgotten:
         """Return what is needed no longer: generations of which every message is settled, and of an old one all that

@@ -22,10 +22,9 @@ from squall.engine.state.records.record_store import (
     RECORDS_FILE,
     SHARED,
     TASKS,
+    Reading,
     TaskState,
-    unpacked_ranges,
 )
-from squall.engine.state.records.settled import Reading
 from squall.engine.state.task_store import Reader
 
 LOOK_NS = 50_000_000
@@ -79,7 +78,7 @@ class FollowedSpout:
             return False
         partitions, readings, tasks = changed
         for number, settled, buried, begun, newest, version in partitions:
-            view = Settled(unpacked_ranges(settled), unpacked_ranges(buried), begun, newest)
+            view = Settled(Ranges.unpacked(settled), Ranges.unpacked(buried), begun, newest)
             self.settled[self.numbers.partition(number)] = view
             self._version = max(self._version, version)
         self.readings = {}

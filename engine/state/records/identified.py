@@ -24,19 +24,18 @@ from squall.engine.api.failure import Failure
 from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.api.tuple import Tuple
 from squall.engine.foreign.given_columns import column_mistake, parents_of, values_of
-from squall.engine.state.records.children import Children
 from squall.engine.state.records.floors import LOOK_NS
 from squall.engine.state.records.lineage import (
     DIGIT,
     FIELD,
     RESULTS,
+    Children,
     Lineage,
     PartitionNumbers,
-    loose_identity,
     origin_of,
 )
-from squall.engine.state.records.record_store import BUSY, ENDED, QUIET, RecordStore
-from squall.engine.state.records.settled import PartitionProgress, Reading, Settling
+from squall.engine.state.records.record_store import BUSY, ENDED, QUIET, PartitionProgress, Reading, RecordStore
+from squall.engine.state.records.settled import Settling
 
 
 class IdentifiedSpout(Around):
@@ -46,7 +45,7 @@ class IdentifiedSpout(Around):
         """`numbers`: of its partitions. `full`: state behind it is to survive power loss."""
         super().__init__(inner)
         self.lineage, self._numbers, self._full = lineage, numbers, full
-        self.kept: tuple[Settling, RecordStore] | None = None
+        self.kept: Settling | None = None
         """For runners that keep a spout as a whole, open records and all, before `open`: those of its last life, or
         `new_kept`. Then nothing is written to a file here."""
 
@@ -56,9 +55,9 @@ class IdentifiedSpout(Around):
     def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: Any) -> None:
         who = f"{context.component_id}[{context.task_id}]"
         directory = None if context.state_root is None else context.shared_state_dir
-        self.settling, self.store = self.kept or self._new(who, context, directory)
-        """What became of its records, and where all tasks tell it."""
-        self.settling.records = self.store
+        self.settling = self.kept or self._new(context, directory)
+        """What became of its records."""
+        self.store = self.settling.records
         self._now_ns, self._tell_at_ns, self._emits = context.now_ns, 0, -1
         self._asker: int | None = None
         """The thread that asks for records."""
@@ -73,14 +72,15 @@ class IdentifiedSpout(Around):
         if self._inner.counts_at_least_once:
             context.gauge("counts at least once", lambda: 1)  # the report says so
 
-    def _new(self, who: str, context: TopologyContext, directory: str | None) -> tuple[Settling, RecordStore]:
-        index, tasks = context.task_index, len(context.component_tasks(context.component_id))
-        settling = Settling(who, self._inner.record_identity, index, self._numbers)
-        return settling, RecordStore(directory, who, index, tasks, self._full)
+    def _new(self, context: TopologyContext, directory: str | None) -> Settling:
+        who, index = f"{context.component_id}[{context.task_id}]", context.task_index
+        tasks = len(context.component_tasks(context.component_id))
+        records = RecordStore(directory, who, index, tasks, self._full)
+        return Settling(who, self._inner.record_identity, index, self._numbers, records)
 
-    def new_kept(self, context: TopologyContext) -> tuple[Settling, RecordStore]:
+    def new_kept(self, context: TopologyContext) -> Settling:
         """Return what is `kept` of the first life of a task."""
-        return self._new(f"{context.component_id}[{context.task_id}]", context, None)
+        return self._new(context, None)
 
     def next_tuple(self) -> Any:
         if self._now_ns() >= self._tell_at_ns:
@@ -220,7 +220,7 @@ class _SpoutOut(_Out):
         if message_id is not None:
             identity = self._emitted(message_id, values if carried else (), stream) << self._bits
         elif carried:
-            identity = loose_identity(self.lineage)
+            identity = self.lineage.loose()
         return (*values, identity) if carried else values
 
     def _columns(self, columns: Any, task: int | None, named: dict[str, Any]) -> Any:
@@ -236,7 +236,7 @@ class _SpoutOut(_Out):
             self._settling.expect(ids)
             identities = [self._emitted(one, row, stream) << bits for one, row in zip(ids, rows, strict=False)]
         elif carried:
-            identities = [loose_identity(self.lineage) for _ in range(len(columns[0]))]
+            identities = [self.lineage.loose() for _ in range(len(columns[0]))]
         return (*columns, identities) if carried else columns
 
 
@@ -274,7 +274,7 @@ class IdentifiedBolt(Around):
                 out.use(collector)
             source = plain(tup._source)
             if source is None:
-                out.next[0] = loose_identity(lineage)
+                out.next[0] = lineage.loose()
                 return execute(tup, out)
             if (first := firsts.get(source)) is None:
                 first = firsts[source] = lineage.first(source, index)
@@ -384,7 +384,7 @@ class _AnchoredOut(_Out):
         several = anchors if isinstance(anchors, list | tuple) else [anchors]
         known = [id(tup) for tup in several if id(tup) in self.next]
         if not known:
-            return *values, loose_identity(lineage)
+            return *values, lineage.loose()
         identity, made = self.next[known[0]]
         if made >= lineage.most:
             raise lineage.too_many(made + 1)

@@ -35,6 +35,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple
 
+from squall.engine.api.columns import ColumnBatch
 from squall.engine.api.stream import Stream
 from squall.engine.api.tuple import TupleSource
 from squall.engine.errors import ComponentError
@@ -143,6 +144,10 @@ class Lineage:
             for first, count in zip(firsts, counts, strict=True)
         ))
 
+    def loose(self) -> int:
+        """Make the identity of a tuple that no replay repeats: of what a tick leads to."""
+        return (HASHED << NUMBER_BITS | int.from_bytes(os.urandom(8))) << self.path_bits
+
     def too_many(self, count: int) -> ComponentError:
         """The error of a tuple with too many emits."""
         return ComponentError(
@@ -164,6 +169,45 @@ def plain_outputs(outputs: Mapping[str, Stream]) -> dict[str, Stream]:
     }
 
 
-def loose_identity(lineage: Lineage) -> int:
-    """The identity of a tuple that no replay repeats: of what a tick leads to."""
-    return (HASHED << NUMBER_BITS | int.from_bytes(os.urandom(8))) << lineage.path_bits
+class Children:
+    """The identities of what is emitted from the rows of one batch.
+
+    The emits of a row are numbered in their order, over all calls and streams, whatever else is in the batch."""
+
+    __slots__ = ("_first", "_identities", "_lineage", "_used")
+
+    def __init__(self, lineage: Lineage, identities: Sequence[int], first: int) -> None:
+        """`first`: the digit of the first emit (`Lineage.first`)."""
+        self._lineage, self._identities, self._first = lineage, identities, first
+        self._used: list[int] = []
+        """Emits of each row so far; empty if there are none."""
+
+    @classmethod
+    def of_batch(cls, lineage: Lineage, batch: ColumnBatch, identities: Sequence[int] | None, index: int) -> Children:
+        """Of a plain batch in the task of this index. `identities`: None of ticks: what these emit is not repeated."""
+        if identities is None:
+            return cls(lineage, [lineage.loose() for _ in range(len(batch))], 1)
+        return cls(lineage, identities, lineage.first(batch._source, index))
+
+    def drop(self) -> None:
+        """Begin the numbers anew."""
+        self._used = []
+
+    def of(self, parents: Sequence[int], in_order: bool) -> list[int]:
+        """The identities of emits from these rows; `in_order`: all emits of a row are next to one another."""
+        identities, used, lineage = self._identities, self._used, self._lineage
+        if not used and in_order:
+            counts = [0] * len(identities)
+            for parent in parents:
+                counts[parent] += 1
+            self._used = counts
+            return lineage.children_of(lineage.bases_of(identities, self._first), counts)
+        if not used:
+            used = self._used = [0] * len(identities)
+        firsts, step, made = lineage.bases_of(identities, self._first), lineage.step, []
+        for parent in parents:
+            made.append(firsts[parent] + used[parent] * step)
+            used[parent] += 1
+        if max(used, default=0) > lineage.most:
+            raise lineage.too_many(max(used))
+        return made

@@ -10,6 +10,7 @@ Pure. Thread: any, one at a time.
 
 from __future__ import annotations
 
+import marshal
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
@@ -24,6 +25,17 @@ class Ranges:
         self._ends: list[int] = []
         for start, end in ranges:
             self.add(start, end)
+
+    @classmethod
+    def unpacked(cls, packed: bytes) -> Ranges:
+        """Reverse `packed`."""
+        numbers = marshal.loads(packed)
+        return cls(zip(numbers[::2], numbers[1::2], strict=True))
+
+    @property
+    def packed(self) -> bytes:
+        """Return them as they are stored."""
+        return marshal.dumps([number for pair in self for number in pair], 2)
 
     def add(self, start: int, end: int) -> None:
         """Add the numbers from `start` to before `end`."""

@@ -17,10 +17,10 @@ Relies on SQLite for writers that take turns. Thread: the task's.
 
 from __future__ import annotations
 
-import marshal
+import contextlib
 import os
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from squall.engine.errors import ClusterError
@@ -28,14 +28,13 @@ from squall.engine.foreign.disk import sync_directories
 from squall.engine.foreign.text import message_of
 from squall.engine.state.keys import pack_key
 from squall.engine.state.records.ranges import Ranges
-from squall.engine.state.records.settled import PartitionProgress, Reading
+from squall.engine.state.task_store import connected
 
 RECORDS_FILE = "records.db"
 SHARED = "shared"
 """The directory of a component that its tasks share (`TopologyContext.directory_of`)."""
 BUSY, QUIET, ENDED = "busy", "quiet", "ended"
 """A task of a spout has records open or more to read; has none and read nothing lately; has none, and is exhausted."""
-_WAIT_SECS = 30.0
 _SCHEMA = """
     CREATE TABLE IF NOT EXISTS partitions (
         number INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL, settled BLOB NOT NULL, buried BLOB NOT NULL,
@@ -53,6 +52,31 @@ READERS = "SELECT partition, task, at, is_read, open FROM readers"
 TASKS = "SELECT task, activity, declares FROM tasks"
 
 
+class Reading(NamedTuple):
+    """How far a task is in a partition that it reads."""
+
+    at: int
+    """The number that it has read last, of a partition that is read in order; else -1."""
+    is_read: bool
+    """True if it has read everything that is there at the moment."""
+    open: int = -1
+    """The lowest number that it has open; -1 if none."""
+
+
+class PartitionProgress(NamedTuple):
+    """What one task has to tell of a partition."""
+
+    partition: int
+    """Its number among those of the spout."""
+    settled: Sequence[tuple[int, int]]
+    """Ranges that are settled since the last time, or dead letters."""
+    buried: Sequence[int]
+    """Those of them that are dead letters."""
+    begun: int
+    """The number from which this life has read it: holes below are not filled any more."""
+    newest: int
+
+
 class TaskState(NamedTuple):
     """What a task of a spout is doing."""
 
@@ -61,54 +85,59 @@ class TaskState(NamedTuple):
     """True if it has told which partitions it reads, or has emitted a record."""
 
 
-def packed_ranges(ranges: Ranges) -> bytes:
-    """Return ranges as they are stored."""
-    return marshal.dumps([number for pair in ranges for number in pair], 2)
+class SharedFile:
+    """A SQLite file that several tasks write, in turn."""
+
+    def __init__(self, path: str, what: str, synchronous: str, schema: str) -> None:
+        """`what`: its content, for errors. Raises ClusterError if the file is damaged."""
+        self._where = f"{path}, {what},"
+        try:
+            self._db = connected(path, synchronous, schema)
+        except sqlite3.Error as error:
+            raise self._error(error) from error
+
+    def _error(self, error: sqlite3.Error) -> ClusterError:
+        return ClusterError(f"{self._where} cannot be used: {message_of(error)}")
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[sqlite3.Connection]:
+        """Commit what is written in it, or nothing if that fails."""
+        try:
+            with self._db as db:
+                db.execute("BEGIN IMMEDIATE")
+                yield db
+        except sqlite3.Error as error:
+            raise self._error(error) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
 
 
-def unpacked_ranges(packed: bytes) -> Ranges:
-    """Reverse `packed_ranges`."""
-    numbers = marshal.loads(packed)
-    return Ranges(zip(numbers[::2], numbers[1::2], strict=True))
-
-
-class RecordStore:
+class RecordStore(SharedFile):
     """The records of a spout, as one of its tasks writes them."""
 
     def __init__(self, directory: str | None, who: str, task: int = 0, tasks: int = 1, full: bool = False) -> None:
         """`directory`: the one that all tasks share; None: in memory, of this task alone. Raises ClusterError if the
         file is damaged."""
-        self._path = ":memory:" if directory is None else os.path.join(directory, RECORDS_FILE)
+        path = ":memory:" if directory is None else os.path.join(directory, RECORDS_FILE)
+        super().__init__(path, f"the records of {who}", "FULL" if full else "OFF", _SCHEMA)
         self._who, self._task, self._is_shared = who, task, directory is not None
         self._first, self._step = (0, 1) if directory is not None else (task, tasks)
-        self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=_WAIT_SECS)
-        try:
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute(f"PRAGMA synchronous={'FULL' if full else 'OFF'}")
-            self._db.executescript(_SCHEMA)
-            if full and directory is not None:
-                sync_directories(directory)
-        except sqlite3.Error as error:
-            self._db.close()
-            raise self._error(error) from error
+        if full and directory is not None:
+            sync_directories(directory)
 
     def __reduce__(self) -> Any:
         return _restored, (self._who, self._task, self._step, self.serialized())
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file. Records in memory stay as long as this does."""
         if self._is_shared:
-            self._db.close()
+            super().close()
 
     def serialized(self) -> bytes:
         """Return the file as it would be if it were closed now."""
         return bytes(self._db.serialize())
-
-    def _error(self, error: sqlite3.Error) -> ClusterError:
-        return ClusterError(f"{self._path}, the records of {self._who}, cannot be used: {message_of(error)}")
-
-    def _changing(self) -> _Change:
-        return _Change(self)
 
     # ---- numbers ----
 
@@ -117,10 +146,10 @@ class RecordStore:
         query = "SELECT number FROM partitions WHERE name = ?"
         row = self._db.execute(query, (name,)).fetchone()
         if row is None:
-            with self._changing() as db:
+            with self.changing() as db:
                 db.execute(
                     "INSERT OR IGNORE INTO partitions SELECT ? + ? * count(*), ?, ?, ?, 0, -1, '', 0 FROM partitions",
-                    (self._first, self._step, name, packed_ranges(Ranges()), packed_ranges(Ranges())),
+                    (self._first, self._step, name, Ranges().packed, Ranges().packed),
                 )
             row = self._db.execute(query, (name,)).fetchone()
         return int(row[0])
@@ -128,7 +157,7 @@ class RecordStore:
     def numbers(self, names: Sequence[Any]) -> list[int]:
         """Return a number for each name, the same for every task and life until it is forgotten."""
         keys = list(map(pack_key, names))
-        with self._changing() as db:
+        with self.changing() as db:
             known = self._known(keys)
             fresh = [key for key in dict.fromkeys(keys) if key not in known]
             if fresh:
@@ -152,12 +181,12 @@ class RecordStore:
     def begun(self, partition: int) -> int:
         """Return the number of a partition below which nothing is open; 0 if nothing is known."""
         [(packed,)] = self._db.execute("SELECT settled FROM partitions WHERE number = ?", (partition,))
-        return next((end for _, end in unpacked_ranges(packed)), 0)
+        return next((end for _, end in Ranges.unpacked(packed)), 0)
 
     def is_buried(self, partition: int, number: int) -> bool:
         """Return True if a record has become a dead letter."""
         [(packed,)] = self._db.execute("SELECT buried FROM partitions WHERE number = ?", (partition,))
-        return number in unpacked_ranges(packed)
+        return number in Ranges.unpacked(packed)
 
     def broken(self, partition: int) -> str:
         """Return why nothing may be emitted in a partition any more; "" if it may."""
@@ -166,7 +195,7 @@ class RecordStore:
 
     def break_off(self, partition: int, why: str) -> None:
         """Have nothing emitted in a partition any more."""
-        with self._changing() as db:
+        with self.changing() as db:
             db.execute("UPDATE partitions SET broken = ? WHERE number = ?", (why, partition))
 
     def tell(
@@ -175,7 +204,7 @@ class RecordStore:
     ) -> None:
         """Tell what this task is doing, what it reads by partition (None: as before), what it has settled, and the
         names whose records will not come again."""
-        with self._changing() as db:
+        with self.changing() as db:
             # With what is settled of them: else a name that comes again all the same would be another record.
             db.executemany("DELETE FROM names WHERE name = ?", [(pack_key(name),) for name in forgotten])
             for its in progress:
@@ -203,10 +232,10 @@ class RecordStore:
 
 
 def _with(packed: bytes, ranges: Iterable[tuple[int, int]]) -> bytes:
-    union = unpacked_ranges(packed)
+    union = Ranges.unpacked(packed)
     for start, end in ranges:
         union.add(start, end)
-    return packed_ranges(union)
+    return union.packed
 
 
 def write_merged(directory: str, contents: Mapping[str, bytes]) -> None:
@@ -216,7 +245,7 @@ def write_merged(directory: str, contents: Mapping[str, bytes]) -> None:
         rows = _restored("", 0, 1, content)._db.execute(
             "SELECT number, ? || ' ' || name, settled, buried, begun, newest, broken, version FROM partitions", (task,)
         )
-        with store._changing() as db:
+        with store.changing() as db:
             db.executemany("INSERT INTO partitions VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
     store.close()
 
@@ -225,26 +254,3 @@ def _restored(who: str, task: int, tasks: int, content: bytes) -> RecordStore:
     store = RecordStore(None, who, task, tasks)
     store._db.deserialize(content)
     return store
-
-
-class _Change:
-    """One transaction, which waits for those of other tasks."""
-
-    def __init__(self, store: RecordStore) -> None:
-        self._store = store
-
-    def __enter__(self) -> sqlite3.Connection:
-        try:
-            self._store._db.execute("BEGIN IMMEDIATE")
-        except sqlite3.Error as error:
-            raise self._store._error(error) from error
-        return self._store._db
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        db = self._store._db
-        try:
-            db.execute("ROLLBACK" if kind is not None else "COMMIT")
-        except sqlite3.Error as failure:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise self._store._error(failure) from failure

@@ -23,13 +23,14 @@ Pure. Thread: the task's.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import takewhile
-from typing import Any, NamedTuple, Protocol
+from itertools import islice, takewhile
+from typing import Any
 
 from squall.engine.errors import ComponentError
 from squall.engine.foreign.identity import digest_of, key_of
 from squall.engine.foreign.text import repr_of
 from squall.engine.state.records.lineage import NUMBER_BITS, PartitionNumbers, origin_of, position_of
+from squall.engine.state.records.record_store import PartitionProgress, Reading, RecordStore
 
 TASK, PARTITION, DENSE, NAME = "task", "partition", "dense", "name"
 """Values of `Spout.record_identity`."""
@@ -39,53 +40,6 @@ HELD_NS = 1_000_000_000
 """A record that is the lowest one open for so long is held: what is above it is settled without it."""
 _ACKED, _BURIED = None, False
 """In place of the stream and values of a record that is open."""
-
-
-class Records(Protocol):
-    """Where all tasks of a spout keep the numbers of their partitions and names."""
-
-    def partition(self, name: str) -> int:
-        """Return the number of a partition among those of the spout, the same for every task and life."""
-
-    def begun(self, partition: int) -> int:
-        """Return the lowest number of a partition that is not settled; 0 if nothing is."""
-
-    def is_buried(self, partition: int, number: int) -> bool:
-        """Return True if a record has become a dead letter."""
-
-    def broken(self, partition: int) -> str:
-        """Return why nothing may be emitted in a partition any more; "" if it may."""
-
-    def break_off(self, partition: int, why: str) -> None:
-        """Have nothing emitted in a partition any more."""
-
-    def numbers(self, names: Sequence[Any]) -> list[int]:
-        """Return a number for each name, the same for every task and life until it is forgotten."""
-
-
-class Reading(NamedTuple):
-    """How far a task is in a partition that it reads."""
-
-    at: int
-    """The number that it has read last, of a partition that is read in order; else -1."""
-    is_read: bool
-    """True if it has read everything that is there at the moment."""
-    open: int = -1
-    """The lowest number that it has open; -1 if none."""
-
-
-class PartitionProgress(NamedTuple):
-    """What one task has to tell of a partition."""
-
-    partition: int
-    """Its number among those of the spout."""
-    settled: Sequence[tuple[int, int]]
-    """Ranges that are settled since the last time, or dead letters."""
-    buried: Sequence[int]
-    """Those of them that are dead letters."""
-    begun: int
-    """The number from which this life has read it: holes below are not filled any more."""
-    newest: int
 
 
 class ReadPartition:
@@ -120,21 +74,21 @@ class ReadPartition:
 
     def settle(self, now_ns: int) -> tuple[list[tuple[int, int]], list[int]]:
         """Take off what is settled since the last call; return its ranges, and the dead letters in them."""
-        numbers = self.numbers
+        numbers, is_held = self.numbers, False
         done = list(takewhile(lambda number: numbers[number].__class__ is not tuple, numbers))
         if len(done) < len(numbers):
-            first = next(iter(numbers)) if not done else next(n for n in numbers if numbers[n].__class__ is tuple)
+            first = next(islice(numbers, len(done), None))
             if first != self.held_since[0]:
                 self.held_since = first, now_ns
             elif now_ns - self.held_since[1] >= HELD_NS:
-                return self._settle_around_held()
+                is_held, done = True, [number for number, fate in numbers.items() if fate.__class__ is not tuple]
         if not done:
             return [], []
         buried = [number for number in done if numbers[number] is _BURIED]
-        if self.ascends and (self.covers or done[-1] - done[0] == len(done) - 1):
+        if not is_held and self.ascends and (self.covers or done[-1] - done[0] == len(done) - 1):
             ranges = [(self.gaps.get(done[0], done[0] - 1) + 1, done[-1] + 1)]
         else:
-            ranges = self._ranges_of(done)
+            ranges = [(self.gaps.get(number, number - 1) + 1, number + 1) for number in done]
         if len(done) == len(numbers):
             numbers.clear()
             self.ascends = True
@@ -145,27 +99,16 @@ class ReadPartition:
             self.gaps = {number: before for number, before in self.gaps.items() if number in numbers}
         return ranges, buried
 
-    def _settle_around_held(self) -> tuple[list[tuple[int, int]], list[int]]:
-        numbers = self.numbers
-        done = [number for number, fate in numbers.items() if fate.__class__ is not tuple]
-        ranges, buried = self._ranges_of(done), [number for number in done if numbers[number] is _BURIED]
-        for number in done:
-            del numbers[number]
-        self.gaps = {number: before for number, before in self.gaps.items() if number in numbers}
-        return ranges, buried
-
-    def _ranges_of(self, done: Sequence[int]) -> list[tuple[int, int]]:
-        return [(self.gaps.get(number, number - 1) + 1, number + 1) for number in done]
-
 
 class Settling:
     """Follows the records of one spout task from their emits to their acks."""
 
-    records: Records
-    """Set before a record is emitted."""
-
-    def __init__(self, who: str, kind: str, task_index: int, numbers: PartitionNumbers) -> None:
-        """`kind`: the spout's `record_identity`; `numbers`: of its partitions in the topology."""
+    def __init__(
+        self, who: str, kind: str, task_index: int, numbers: PartitionNumbers, records: RecordStore
+    ) -> None:
+        """`kind`: the spout's `record_identity`; `numbers`: of its partitions in the topology; `records`: where all
+        tasks of the spout keep the numbers of partitions and names."""
+        self.records = records
         self._who, self._kind, self._index, self._numbers = who, kind, task_index, numbers
         self.partitions: dict[tuple[Any, ...], ReadPartition] = {}
         """By what message ids begin with."""
@@ -314,9 +257,6 @@ class Settling:
         if its is not None and its.numbers.get(number).__class__ is tuple:
             its.numbers[number] = _BURIED if buried else _ACKED
             self._open -= 1
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "records"}
 
     @property
     def has_open(self) -> bool:

@@ -15,20 +15,21 @@ A partition holds up time as long as a task reads it, or a record of it is open.
 it has ended, or that everything there is has been read, for `AT_END_NS`; nor after the user's idle timeout.
 
 Each task sees a share of the tuples only. So the tasks of a bolt tell each other the times of partitions
-(`engine.state.windowing.shared_times`), and time comes to a task without a tuple.
+(`SharedTimes`), and time comes to a task without a tuple.
 
-Guarantees: the watermark never falls. Pure. Thread: the task's.
+Guarantees: the watermark never falls. Pure, but for `SharedTimes`. Thread: the task's.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from squall.engine.state.records.floors import NOTHING, Settled
+from squall.engine.state.records.floors import NOTHING, FollowedSpout, Settled
 from squall.engine.state.records.lineage import Partition
-from squall.engine.state.records.record_store import ENDED, QUIET, TaskState
-from squall.engine.state.records.settled import Reading
+from squall.engine.state.records.record_store import ENDED, QUIET, Reading, SharedFile, TaskState
+from squall.engine.state.task_store import Reader
 
 TIME_KEY = ("time",)
 """Of the state, where it is kept."""
@@ -44,26 +45,6 @@ has ended; what it waits for: the first task of a spout, 0 if for none, and the 
 that spout, or ~index of a task that reads none."""
 _MOST_MARKS = 64
 """Of a partition: of more, every second one goes, which only delays time."""
-
-
-class EventSource(Protocol):
-    """A spout, as `engine.state.records.floors` follows it."""
-
-    @property
-    def settled(self) -> Mapping[Partition, Settled]:
-        """Return what is settled of each partition."""
-
-    @property
-    def readings(self) -> Mapping[Partition, Sequence[Reading]]:
-        """Return of each partition how far the tasks are that read it."""
-
-    @property
-    def tasks(self) -> Sequence[TaskState]:
-        """Return what each task is doing."""
-
-    @property
-    def ended(self) -> bool:
-        """Return True if every task is exhausted, and every record is settled."""
 
 
 class Heard(NamedTuple):
@@ -141,7 +122,7 @@ class EventTime:
                 time = marks.pop(0)[1]
                 self.times[partition] = max(time, self.times.get(partition, -END))
 
-    def look(self, sources: Sequence[EventSource], heard: Mapping[Partition, Heard], now: int) -> int:
+    def look(self, sources: Sequence[FollowedSpout], heard: Mapping[Partition, Heard], now: int) -> int:
         """Bring the watermark up to date; return it. `heard`: what all tasks know of partitions."""
         if all(source.ended for source in sources):
             self.watermark = END
@@ -164,7 +145,7 @@ class EventTime:
         self.watermark = max(self.watermark, least - self._lag)
         return self.watermark
 
-    def _holds_up(self, partition: Partition, source: EventSource, heard: Heard, now: int) -> bool:
+    def _holds_up(self, partition: Partition, source: FollowedSpout, heard: Heard, now: int) -> bool:
         settled, readings = source.settled.get(partition, NOTHING), source.readings.get(partition, ())
         self._pass_lost(partition, settled, readings, now)
         floor = self._floor(partition, settled)
@@ -214,3 +195,42 @@ class EventTime:
             self._resting[holder] = rest
             return False
         return self._idle is not None and rest.since - before.since >= self._idle and floor > before.newest
+
+
+# ---- between tasks ----
+
+_TIMES = """CREATE TABLE IF NOT EXISTS times (
+    partition INTEGER, task INTEGER, time INTEGER, seen INTEGER, PRIMARY KEY (partition, task)) WITHOUT ROWID"""
+
+
+class SharedTimes(SharedFile):
+    """What all tasks of a bolt know of partitions: a SQLite file in the directory that they share. It only carries what
+    each task has in its own state; lost, it is written anew. What a task has told is seen by the others at their next
+    look."""
+
+    def __init__(self, directory: str, task: int, shape: int) -> None:
+        """`directory`: the one that the tasks share; `shape`: of the topology, by which partitions have their numbers.
+        """
+        file = f"times-{shape:x}.db"
+        # A power loss may take commits, and damages nothing.
+        super().__init__(os.path.join(directory, file), "the times of partitions", "NORMAL", _TIMES)
+        self._task, self._reader = task, Reader(directory, file)
+        self._told: dict[Partition, Heard] = {}
+        self.heard: dict[Partition, Heard] = {}
+
+    def exchange(self, own: Mapping[Partition, Heard]) -> Mapping[Partition, Heard]:
+        """Tell what this task knows; return what all know together."""
+        told, task = self._told, self._task
+        news = [(partition, task, *heard) for partition, heard in own.items() if heard != told.get(partition)]
+        if news:
+            with self.changing() as db:
+                db.executemany("INSERT OR REPLACE INTO times VALUES (?, ?, ?, ?)", news)
+            self._told = dict(own)
+        changed = self._reader.changed("SELECT partition, max(time), sum(seen) FROM times GROUP BY partition")
+        if changed is not None:
+            self.heard = {partition: Heard(time, seen) for partition, time, seen in changed[0]}
+        return self.heard
+
+    def close(self) -> None:
+        super().close()
+        self._reader.close()

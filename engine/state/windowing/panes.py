@@ -19,8 +19,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from squall.engine.state.kept_rows import Row
-from squall.engine.state.windowing.windows import COUNT, SESSION, Windowing, merged
+from squall.engine.state.input_rows import Row
+from squall.engine.state.windowing.windows import COUNT, SESSION, Windowing
 
 Fold = Callable[[Any, Row], Any]
 Merge = Callable[[Any, Any], Any]
@@ -70,10 +70,6 @@ class Due(NamedTuple):
     parts: Sequence[Pane]
     new: Sequence[Pane]
     expired: Sequence[Pane]
-
-    def value(self, merge: Merge | None) -> Any:
-        """What was folded."""
-        return merged([part.value for part in self.parts], merge)
 
 
 class Panes:

@@ -17,15 +17,16 @@ from typing import Any
 
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.replaying import Record, ReplayingSpout
-from squall.engine.api.stream import Emit, Outputs
+from squall.engine.api.stream import Emit
 from squall.engine.state.records.lineage import RESULTS
-from squall.engine.state.records.record_store import RECORDS_FILE, unpacked_ranges
+from squall.engine.state.records.ranges import Ranges
+from squall.engine.state.records.record_store import BUSY, ENDED, RECORDS_FILE
 from squall.engine.state.records.settled import PARTITION
-from squall.engine.state.task_store import CLOSED, OPEN, Reader
+from squall.engine.state.task_store import ACTIVITY, Reader
 
 _AT_ONCE = 256
 _RESULTS = f"SELECT place, origin, number, content FROM results WHERE place > {{}} ORDER BY place LIMIT {_AT_ONCE}"
-_META = f"SELECT name, value FROM meta WHERE name IN ('id', 'tasks', '{CLOSED}', '{OPEN}')"
+_META = f"SELECT name, value FROM meta WHERE name IN ('id', 'tasks', '{ACTIVITY}')"
 
 
 class ResultsSpout(ReplayingSpout):
@@ -33,14 +34,11 @@ class ResultsSpout(ReplayingSpout):
 
     record_identity = PARTITION
 
-    def __init__(self, outputs: Outputs) -> None:
-        self.outputs = outputs
-
     def start(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         own = Reader(context.shared_state_dir, RECORDS_FILE)
         changed = own.changed("SELECT name, settled FROM partitions")
         own.close()
-        self._settled = {name: unpacked_ranges(settled) for name, settled in changed[0]} if changed else {}
+        self._settled = {name: Ranges.unpacked(settled) for name, settled in changed[0]} if changed else {}
         """What earlier lives have settled, and the bolt may not have removed yet."""
         bolt = context.component_id.removesuffix(RESULTS)
         self._reader = Reader(context.directory_of(bolt, str(context.task_index)))
@@ -72,13 +70,13 @@ class ResultsSpout(ReplayingSpout):
 
     def partitions(self) -> Mapping[tuple[Any, ...], bool] | None:
         # While a window is open, its result is still to come.
-        is_read = self._is_read and not self._meta.get(OPEN)
+        is_read = self._is_read and self._meta.get(ACTIVITY) != BUSY
         return {(origin,): is_read for origin in self._origins} or None
 
     @property
     def exhausted(self) -> bool:  # type: ignore[override]
         """True if no window is open, no input can come, and every result is acked."""
-        return self._is_read and bool(self._meta.get(CLOSED)) and not self.kept
+        return self._is_read and self._meta.get(ACTIVITY) == ENDED and not self.kept
 
     def close(self) -> None:
         self._reader.close()

@@ -24,29 +24,25 @@ from typing import Any
 
 from squall.engine.api.collectors import BatchCollector
 from squall.engine.api.columns import ColumnBatch
-from squall.engine.api.component import BatchBolt
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.emit_checks import Declared
 from squall.engine.api.stream import DEFAULT_STREAM
-from squall.engine.api.tuple import Tuple
 from squall.engine.clock import NS_PER_SEC, wall_ns
 from squall.engine.errors import ComponentError, FailedTuple
 from squall.engine.foreign.given_columns import values_of
 from squall.engine.foreign.methods import Returned, checked
-from squall.engine.state.commits import Commits, TaskPlace
-from squall.engine.state.dealing import deal
+from squall.engine.state.commits import ExactTask, TaskPlace
+from squall.engine.state.input_rows import Inputs
 from squall.engine.state.kept_clock import kept_clock
-from squall.engine.state.kept_rows import Input, Inputs
 from squall.engine.state.keys import mistakes_in
 from squall.engine.state.records.lineage import NUMBER_BITS, RESULTS, Partition, is_ordered
-from squall.engine.state.records.record_store import RECORDS_FILE, SHARED, unpacked_ranges
-from squall.engine.state.task_store import CLOSED, OPEN, Reader, TaskStore, pickled
+from squall.engine.state.records.ranges import Ranges
+from squall.engine.state.records.record_store import BUSY, ENDED, QUIET, RECORDS_FILE, SHARED
+from squall.engine.state.task_store import ACTIVITY, Reader, TaskStore, pickled
 from squall.engine.state.timestamps import times_of
-from squall.engine.state.windowing.declaration import WINDOWS, Declaration
-from squall.engine.state.windowing.event_time import END, STANDS, TIME_KEY, EventTime, Heard
-from squall.engine.state.windowing.panes import Due, Pane, Panes
-from squall.engine.state.windowing.shared_times import SharedTimes
-from squall.engine.state.windowing.windows import COUNT, Window, WindowedBolt, Windowing
+from squall.engine.state.windowing.event_time import END, STANDS, TIME_KEY, EventTime, Heard, SharedTimes
+from squall.engine.state.windowing.panes import Panes
+from squall.engine.state.windowing.windows import COUNT, WINDOWS, Declaration, Window, WindowedBolt, Windowing
 
 TICK_SECS = 0.05
 _AT_ONCE, _TURN_NS = 500, 20_000_000
@@ -54,18 +50,19 @@ _AT_ONCE, _TURN_NS = 500, 20_000_000
 _KEPT_KEYS = 1_000
 """Of the state, which `Panes` has in memory as well."""
 _OWN_SETTLED = "SELECT name, settled FROM partitions"
-_NEXT_RESULT = "SELECT 1 + ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'results'"
+_ADD_RESULT = """
+    INSERT INTO results SELECT 1 + last, ?, 1 + last, ? FROM (
+        SELECT ifnull(max(seq), 0) AS last FROM sqlite_sequence WHERE name = 'results')
+"""
 
 
-class WindowTask(BatchBolt):
+class WindowTask(ExactTask):
     """Stands for a bolt with windows in a topology."""
 
-    outputs = ()
-
-    def __init__(self, inner: WindowedBolt, place: TaskPlace, inputs: Sequence[Input]) -> None:
+    def __init__(self, inner: WindowedBolt, place: TaskPlace) -> None:
         """`place.streams`: those of its results."""
-        self.inner, self._place, self._inputs = inner, place, Inputs(inputs)
-        self.component_config = inner.component_config
+        super().__init__(inner, place)
+        self._inputs = Inputs(place.reads)
         assert inner.windowing is not None
         self._windowing: Windowing = inner.windowing
         self.declaration = Declaration.of(inner.windowing, inner.fold is not None)
@@ -77,12 +74,11 @@ class WindowTask(BatchBolt):
         self._late, self._ahead = context.counter("late tuples"), context.counter("ahead tuples")
         self._dropped = context.counter("dropped late tuples")
         self.now_ns = context.now_ns
-        is_full, declaration = self.inner.durability == "full", self.declaration
-        dropped = deal(context, self._place.reads, declaration, drops=conf["drop_windows"], full=is_full)
-        if dropped:
+        declaration = self.declaration
+        if dropped := self.open(context, _KEPT_KEYS, declaration, drops=conf["drop_windows"]):
             context.counter("dropped windows").inc(dropped)
-        self.commits = commits = Commits(self, self._place, context, is_full, _KEPT_KEYS)
-        store, component = commits.store, context.component_id
+        commits, component = self.commits, context.component_id
+        store = commits.store
         self._clock = kept_clock(store, context)
         if self._windowing.timestamp_field is None and self._windowing.kind != COUNT:
             commits.clock = self._clock
@@ -91,13 +87,12 @@ class WindowTask(BatchBolt):
         )
         self._emitted: list[tuple[str, int, int]] = []
         """Results that are processed, and can be removed: origin, first number, and the one after the last."""
-        self._next_result = int(store.read(_NEXT_RESULT)[0][0])
         self._shared_times = None
         if context.state_root is not None and len(context.component_tasks(component)) > 1:
             self._shared_times = SharedTimes(context.shared_state_dir, context.task_index, self._place.shape)
-        self._flags = {name: bool(store.meta(name)) for name in (CLOSED, OPEN)}
-        """What is stored of whether nothing is left to emit, and whether a window is open."""
-        self._is_closed, self._more = self._flags[CLOSED], False
+        self._told = store.meta(ACTIVITY) or QUIET
+        """The activity that is stored."""
+        self._is_closed, self._more = self._told == ENDED, False
         self._results_out = _ResultsOut(Declared(commits.who, self._place.streams), self)
         fold = self.inner.fold
         fold_row = None if fold is None else lambda so_far, row: fold(so_far, self._inputs.tuple(row))
@@ -106,15 +101,16 @@ class WindowTask(BatchBolt):
         self._stands_ns = self.now_ns()
         for index, name in enumerate(STANDS if self._windowing.timestamp_field is not None else ()):
             context.gauge(name, partial(self._stands, context, index))
-        self._to_declare: str | None = declaration.packed if store.meta(WINDOWS) != declaration.packed else None
-        """What the next commit is to say of the windows."""
+        if store.meta(WINDOWS) != declaration.packed:
+            store.begin()
+            store.put_meta(WINDOWS, declaration.packed)
+            store.end()
         self.inner.prepare(conf, context)
         returned = Returned(context.component_id, context.task_id, "execute_window", context.warn)
         self._execute_window = checked(self.inner.execute_window, returned)
 
     def cleanup(self) -> None:
-        self.inner.cleanup()
-        self.commits.close()
+        super().cleanup()
         if self._emitter is not None:
             self._emitter.close()
         if self._shared_times is not None:
@@ -234,6 +230,7 @@ class WindowTask(BatchBolt):
 
     def _fire(self, until: int | None) -> bool:
         """Execute windows that are complete, some of them; return True if there may be more."""
+        unit = 1 if self._windowing.kind == COUNT else NS_PER_SEC
         for _ in range(_AT_ONCE):
             due = self._panes.due(until)
             if due is None:
@@ -241,7 +238,8 @@ class WindowTask(BatchBolt):
                 return False
             before = len(self._results)
             try:
-                self._execute_window(self._window(due), self._results_out)
+                window = Window(due, unit, self._inputs.tuple, self.inner.merge)
+                self._execute_window(window, self._results_out)
             except BaseException as error:
                 # The others are committed all the same.
                 del self._results[before:]
@@ -259,15 +257,6 @@ class WindowTask(BatchBolt):
                 raise error
             self.collector.report_error(error)
 
-    def _window(self, due: Due) -> Window:
-        unit = 1 if self._windowing.kind == COUNT else NS_PER_SEC
-        get, new, expired = (partial(self._tuples, parts) for parts in (due.parts, due.new, due.expired))
-        value = partial(due.value, self.inner.merge)
-        return Window(due.key, due.start / unit, due.end / unit, get, new, expired, value)
-
-    def _tuples(self, parts: Sequence[Pane]) -> list[Tuple]:
-        return [self._inputs.tuple(row) for part in parts for row in part.rows]
-
     # ---- results ----
 
     def add_result(self, values: Any, stream: str, task: int | None) -> None:
@@ -282,30 +271,24 @@ class WindowTask(BatchBolt):
         if changed is not None:
             self._emitted = [
                 (ast.literal_eval(name)[0], *numbers) for name, settled in changed[0]
-                for numbers in unpacked_ranges(settled)
+                for numbers in Ranges.unpacked(settled)
             ]
-        return bool(self._results) or self._flags_now() != self._flags
+        return bool(self._results) or self._activity != self._told
 
-    def _flags_now(self) -> dict[str, bool]:
-        return {CLOSED: self._is_closed, OPEN: self._panes.has_any}
+    @property
+    def _activity(self) -> str:
+        return ENDED if self._is_closed else BUSY if self._panes.has_any else QUIET
 
     def write(self, store: TaskStore) -> None:
         """Write results, remove those that are processed, and say whether more will come."""
-        numbers = range(self._next_result, self._next_result + len(self._results))
-        store.write("INSERT INTO results VALUES (?, ?, ?, ?)", [
-            (number, store.id, number, result) for number, result in zip(numbers, self._results, strict=True)
-        ])
+        store.write(_ADD_RESULT, [(store.id, result) for result in self._results])
         if self._emitted:
             store.write("DELETE FROM results WHERE origin = ? AND number >= ? AND number < ?", self._emitted)
-        for name, is_so in self._flags_now().items():
-            if is_so != self._flags[name]:
-                store.put_meta(name, is_so)
-        if self._to_declare is not None:
-            store.put_meta(WINDOWS, self._to_declare)
+        if self._activity != self._told:
+            store.put_meta(ACTIVITY, self._activity)
 
     def committed(self) -> None:
-        self._next_result += len(self._results)
-        self._results, self._flags, self._emitted, self._to_declare = [], self._flags_now(), [], None
+        self._results, self._told, self._emitted = [], self._activity, []
 
     def undone(self) -> None:
         self._results = []

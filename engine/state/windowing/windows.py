@@ -5,11 +5,12 @@ What is promised is in docs/windows.md; `engine.state.windowing.window_task` kee
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from squall.engine.api.component import Component
 from squall.engine.api.tuple import Tuple
@@ -17,13 +18,19 @@ from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import UsageError
 from squall.engine.foreign.names import name_mistake
 from squall.engine.foreign.text import repr_of
+from squall.engine.plural import plural
 
 if TYPE_CHECKING:
     from squall.engine.api.collectors import BasicCollector
     from squall.engine.api.context import TopologyContext
+    from squall.engine.state.input_rows import Row
+    from squall.engine.state.windowing.panes import Due, Merge, Pane
 
 TIME, COUNT, SESSION = "time", "count", "session"
 _MAX_AHEAD_SECS = 300.0
+WINDOWS = "windows"
+"""The name of what is declared in a store."""
+_UNITS = ((86_400 * NS_PER_SEC, "d"), (3_600 * NS_PER_SEC, "h"), (60 * NS_PER_SEC, "min"))
 
 
 @dataclass(frozen=True)
@@ -47,40 +54,97 @@ class Windowing:
         return math.gcd(self.length, self.slide)
 
 
+class Declaration(NamedTuple):
+    """All that open windows depend on: a store keeps it beside them. Lengths are in nanoseconds, by count in tuples."""
+
+    kind: str
+    length: int
+    slide: int
+    timestamp_field: str | None
+    key: tuple[str, ...]
+    keeps_tuples: bool
+
+    @classmethod
+    def of(cls, windowing: Windowing, folds: bool) -> Declaration:
+        """What a bolt has declared, which `folds` or not."""
+        its = windowing
+        return cls(its.kind, its.length, its.slide, its.timestamp_field, its.key, not folds)
+
+    @classmethod
+    def unpacked(cls, packed: str) -> Declaration:
+        """Reverse `packed`."""
+        return cls(*ast.literal_eval(packed))
+
+    @property
+    def packed(self) -> str:
+        return repr(tuple(self))
+
+    def words(self) -> list[str]:
+        """Say it: the windows, their time, their key, and what is kept."""
+        size = f"session gap {self._length(self.length)}"
+        if self.kind != SESSION:
+            size = f"windows of {self._length(self.length)}"
+            if self.slide != self.length:
+                size += f" each {self._length(self.slide)}"
+        time = "no timestamp field" if self.timestamp_field is None else f"timestamp field {self.timestamp_field!r}"
+        key = f"key {', '.join(self.key)}" if self.key else "no key"
+        return [size, time, key, "all tuples" if self.keeps_tuples else "a fold"]
+
+    def _length(self, length: int) -> str:
+        if self.kind == COUNT:
+            return plural(length, "tuple")
+        for unit, name in _UNITS:
+            if length % unit == 0:
+                return f"{length // unit} {name}"
+        return f"{length / NS_PER_SEC:g} s"
+
+
+def changed(component: str, now: Declaration, before: Declaration, count: int) -> str:
+    """Say that so many open windows of a component were declared otherwise than now."""
+    pairs = [(new, old) for new, old in zip(now.words(), before.words(), strict=True) if new != old]
+    news, olds = (", ".join(words) for words in zip(*pairs, strict=True))
+    opened = f"{plural(count, 'open window')} {'was' if count == 1 else 'were'}"
+    return (
+        f"{component} is declared with {news}; {opened} declared with {olds}: keep that until they have ended, or drop "
+        "them (--drop-windows)"
+    )
+
+
 class Window:
     """The tuples of one window."""
 
-    __slots__ = ("_expired", "_get", "_new", "_value", "end", "key", "start")
+    __slots__ = ("_due", "_merge", "_tuple_of", "end", "key", "start")
 
-    def __init__(
-        self, key: Any, start: float, end: float, get: Callable[[], list[Tuple]], new: Callable[[], list[Tuple]],
-        expired: Callable[[], list[Tuple]], value: Callable[[], Any],
-    ) -> None:
-        self.key = key
+    def __init__(self, due: Due, unit: int, tuple_of: Callable[[Row], Tuple], merge: Merge | None) -> None:
+        self.key = due.key
         """The values of the fields given to `with_key`, one alone as it is; None without them."""
-        self.start = start
+        self.start = due.start / unit
         """Its first moment."""
-        self.end = end
+        self.end = due.end / unit
         """It holds what is at or after its start, and before its end: seconds since 1970, of the timestamps or of the
         clock; by count, the number of the tuple. A session ends its gap after its last tuple."""
-        self._get, self._new, self._expired, self._value = get, new, expired, value
+        self._due, self._tuple_of, self._merge = due, tuple_of, merge
+
+    def _tuples(self, parts: Sequence[Pane]) -> list[Tuple]:
+        return [self._tuple_of(row) for part in parts for row in part.rows]
 
     def get(self) -> list[Tuple]:
         """Return all tuples, in the order of their arrival within each slide. Empty if the bolt folds."""
-        return self._get()
+        return self._tuples(self._due.parts)
 
     def new(self) -> list[Tuple]:
         """Return the tuples that were not in the window before this one."""
-        return self._new()
+        return self._tuples(self._due.new)
 
     def expired(self) -> list[Tuple]:
         """Return the tuples of the window before this one that are not in it any more; none if the two share none."""
-        return self._expired()
+        return self._tuples(self._due.expired)
 
     @property
     def value(self) -> Any:
         """What `fold` has made of the tuples."""
-        return self._value()
+        values = [part.value for part in self._due.parts]
+        return values[0] if self._merge is None else reduce(self._merge, values)
 
     def __repr__(self) -> str:
         return f"<Window [{self.start:g}, {self.end:g}){'' if self.key is None else f' of {repr_of(self.key)}'}>"
@@ -227,10 +291,3 @@ def windowing_mistake(bolt: WindowedBolt, fields: Sequence[tuple[str, ...]]) -> 
     if (bolt.fold is not None) and bolt.merge is None and (its.kind == SESSION or its.slide != its.length):
         return "defines fold and no merge, which windows that slide and sessions need"
     return None
-
-
-def merged(values: Sequence[Any], merge: Callable[[Any, Any], Any] | None) -> Any:
-    """The value of a window of several parts; None if it has none."""
-    if len(values) == 1:
-        return values[0]
-    return reduce(merge, values) if values and merge is not None else None

@@ -6,23 +6,32 @@ Pure. Thread: any.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from squall.engine.api.stream import Stream
 from squall.engine.api.tuple import UNTRACKED, Tuple, TupleSource
 
-Input = tuple[str, str, tuple[str, ...]]
-"""Component, stream and fields."""
 Row = tuple[int, tuple[Any, ...]]
 """The number of an input, and the values of a tuple."""
+
+
+class Read(NamedTuple):
+    """How a component reads a stream."""
+
+    component: str
+    stream: str
+    fields: tuple[str, ...]
+    grouping: str
+    by: tuple[str, ...]
+    """The fields that it is grouped by."""
 
 
 class Inputs:
     """All inputs of a task."""
 
-    def __init__(self, inputs: Sequence[Input]) -> None:
-        self._sources = [TupleSource(component, 0, stream, Stream(*fields)) for component, stream, fields in inputs]
-        self._numbers = {(component, stream): number for number, (component, stream, _) in enumerate(inputs)}
+    def __init__(self, reads: Sequence[Read]) -> None:
+        self._sources = [TupleSource(read.component, 0, read.stream, Stream(*read.fields)) for read in reads]
+        self._numbers = {(read.component, read.stream): number for number, read in enumerate(reads)}
 
     def number(self, source: TupleSource) -> int:
         """The number of the input that tuples come from."""
