@@ -106,8 +106,8 @@ class BlockingExecutor(BoltExecutor):
     def _note_calls(self) -> None:
         if self.execute_timeout_secs is not None:
             for task in self.tasks:
-                task.genuine, task.noted = task.execute, partial(self._noted, task)
-                task.execute = task.noted(task.execute)
+                task.noted = partial(self._noted, task)
+                task.enter()
 
     def _noted(self, task: BoltTask, execute: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap `execute` so that it notes the tuple at hand."""

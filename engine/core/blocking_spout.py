@@ -43,7 +43,7 @@ from squall.engine.core.spout_executor import (
 )
 from squall.engine.flow.blocks import Block
 from squall.engine.flow.outbox import Outbox
-from squall.engine.flow.spout_collector import AddBlock, SpoutCollector
+from squall.engine.flow.spout_collector import AddBlock
 from squall.engine.foreign.methods import checked
 from squall.engine.tracking.fate import Letter
 from squall.engine.tracking.open_messages import OpenMessages
@@ -132,12 +132,12 @@ class BlockingSpoutExecutor(SpoutExecutor):
         self._stopping = False
         self._crash: BaseException | None = None
 
-    def give(self, task: SpoutTask, own: SpoutCollector, emits: Emits) -> None:
-        """Give a task to the thread, at set-up: `own` is the collector that its user has, which enters into `emits`."""
-        task.own, task.may_look, task.make_call = own, False, partial(self._post, task)
+    def give(self, task: SpoutTask, emits: Emits) -> None:
+        """Give a task to the thread, at set-up: the collector that its user has enters into `emits`."""
+        task.may_look, task.make_call = False, partial(self._post, task)
         self._emits.append(emits)
-        own.gathers = own.refuses_batches = True
-        wrap(own, lambda _, emit: partial(self._emit_in_turn, task, emits, emit), *_IN_TURN)
+        task.own.gathers = task.own.refuses_batches = True
+        wrap(task.own, lambda _, emit: partial(self._emit_in_turn, task, emits, emit), *_IN_TURN)
 
     def start(self) -> None:
         self._thread.start()
@@ -261,7 +261,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
             self._tell()
         # Without the lock: it is the user's code.
         while emits.untracked:
-            task.listener.ack(emits.untracked.pop(0))
+            task.outermost.ack(emits.untracked.pop(0))
         return emitted
 
     def _thread_run(self) -> None:

@@ -113,16 +113,11 @@ class TaskHung(TaskCrashed):
         SquallError.__init__(self, f"{component}[{task}] hung {self.error_text}")
 
 
-def entry_of(user: AnyBolt) -> Callable[..., Any]:
-    """The method of a bolt that takes its tuples."""
-    return user.execute_batch if isinstance(user, BatchBolt) else user.execute
-
-
 class BoltTask:
     """One task of a bolt, whichever kind: its queue, its counters, its user object."""
 
     __slots__ = (
-        "at_once", "collector", "component", "cost", "execute", "execute_name", "genuine", "inbox", "noted",
+        "at_once", "collector", "component", "cost", "execute", "execute_name", "inbox", "noted", "outermost",
         "processed", "processed_bytes", "received", "received_bytes", "returned", "row_ns", "slice_rows", "stats",
         "task", "tick_ns", "ticks_at_ns", "ticks_done", "ticks_put", "user", "wait_ns", "waits_until_ns",
     )
@@ -131,12 +126,12 @@ class BoltTask:
         self.component = component
         self.task = task
         self.user = user
-        self.execute: Callable[..., Any] = entry_of(user)
-        """The user's method, or a wrapper around it (see `engine.core.hook_calls`)."""
+        self.outermost: Any = user
+        """The user's object, or what `engine.core.hook_calls` puts around it."""
+        self.execute: Callable[..., Any]
+        """Its method that takes tuples, as `enter` found it."""
         self.collector: Any = None
         """Of the bolt's kind; set when the task is prepared."""
-        self.genuine: Callable[..., Any] | None = None
-        """`execute` without tampering (see `engine.core.hook_calls`), once that is needed."""
         self.noted: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
         """Of a task with a thread of its own: wraps an `execute` so that the thread's watch sees each call."""
         self.execute_name = "execute_batch" if isinstance(user, BatchBolt) else "execute"
@@ -165,6 +160,12 @@ class BoltTask:
         self.ticks_at_ns = 0
         self.ticks_put = self.ticks_done = 0
         """Ticks of `received` and `processed`; no published counter includes them."""
+        self.enter()
+
+    def enter(self) -> None:
+        """Execute by the outermost object's method from now on, as it is now: `prepare` may have put another there."""
+        execute = getattr(self.outermost, self.execute_name)
+        self.execute = execute if self.noted is None else self.noted(execute)
 
     @property
     def in_queue(self) -> int:

@@ -68,21 +68,21 @@ class SpoutTask:
     """One task of a spout."""
 
     __slots__ = (
-        "_before", "_done_at", "_emitted", "_held", "_since_ns", "_waited_ns", "active", "adaptive", "asks",
-        "collector", "component", "emit_bytes", "finished", "fitting", "listener", "make_call", "max_pending",
-        "may_look", "may_wait", "own", "pending", "returned", "said_quiet", "stats", "task", "user", "usual_rows",
+        "_before", "_done_at", "_emitted", "_held", "_since_ns", "_waited_ns", "active", "adaptive", "collector",
+        "component", "emit_bytes", "finished", "fitting", "make_call", "max_pending", "may_look", "may_wait",
+        "outermost", "own", "pending", "returned", "said_quiet", "stats", "task", "user", "usual_rows",
         "waits_for",
     )
 
     def __init__(
         self, component: str, task: int, user: Spout, collector: SpoutCollector, pending: OpenMessages,
-        stats: SpoutStats, max_pending: int | PendingLimit | None, said_quiet: Words | None = None,
+        stats: SpoutStats, max_pending: int | PendingLimit | None,
     ) -> None:
         self.component = component
         self.task = task
         self.user = user
-        self.listener: Any = user
-        """Told of answers: the user's object, or a wrapper around it (see `engine.core.hook_calls`)."""
+        self.outermost: Any = user
+        """Asked for tuples and told of answers: the user's object, or what `engine.core.hook_calls` puts around it."""
         self.collector = collector
         """The loop's, which emits held messages; its counts are those of the emits that the loop has taken."""
         self.own = collector
@@ -97,8 +97,6 @@ class SpoutTask:
         self.max_pending: int | None = max_pending.limit if isinstance(max_pending, PendingLimit) else max_pending
         self.returned: Callable[[Any], None] = Returned(component, task, "next_tuple")
         """Called with the value that `next_tuple` returns, unless it is None."""
-        self.asks: Callable[[], Any] | None = None
-        """Called in place of `next_tuple` while the task is tampered with (see `engine.core.hook_calls`)."""
         self.may_wait = False
         """True if `next_tuple` may wait, though all spouts run in turn."""
         self._done_at = -1
@@ -110,7 +108,7 @@ class SpoutTask:
         """How many emits of that size fit a turn, one at least."""
         self.finished = False
         """True if the spout was exhausted when asked last, with nothing pending and nothing to replay."""
-        self.said_quiet: Words = [0] if said_quiet is None else said_quiet
+        self.said_quiet: Words = [0]
         """See `Surroundings.said_quiet`."""
         self.waits_for = NOTHING
         """Index in WAITS of the reason why it did not emit more in its last turn; NOTHING if there was none."""
@@ -212,7 +210,7 @@ class SpoutTask:
         if was_exhausted and self._done_at == failures:
             return None
         before = self.own.emitted
-        value = (self.asks or self.user.next_tuple)()
+        value = self.outermost.next_tuple()
         # A spout that was exhausted from the start is still asked until a call emits nothing.
         says_so = exhausted(self.user) and not (was_exhausted and self.own.emitted != before)
         self._done_at = failures if says_so else -1
@@ -250,11 +248,11 @@ class SpoutTask:
 
     def ack_at_once(self, message_id: Any) -> None:
         """Ack a message as it is emitted: there are no ackers (Storm's rule)."""
-        self.listener.ack(message_id)
+        self.outermost.ack(message_id)
 
     def hear(self, answers: Answers) -> None:
         """Tell the spout of answers; leaves the acks that it did not take. Raises TaskCrashed."""
-        listener = self.listener
+        listener = self.outermost
         if isinstance(self.user, BatchSpout):
             if answers.acked:
                 self.call("ack_batch", listener.ack_batch, answers.acked)
@@ -408,7 +406,7 @@ class SpoutExecutor:
 
     def _emit_series(self, task: SpoutTask, count: int) -> bool:
         """Ask for `count` tuples; False if one did not come, or there is no room for it."""
-        collector, next_tuple = task.collector, task.ask if task.may_wait else task.asks or task.user.next_tuple
+        collector, next_tuple = task.collector, task.ask if task.may_wait else task.outermost.next_tuple
         before = began = collector.emitted
         room = self._room(task)
         for _ in range(count):
