@@ -58,7 +58,6 @@ class Assembler:
         self.around = around
         self.core = WorkerCore(topology, plan, config, me, peers, around)
         self._warned: set[str] = set()
-        self._blocking_spouts: list[BlockingSpoutExecutor] = []
         self._turn_bytes = config.link_window_bytes // SPOUT_TURNS_PER_LIMIT
         self._rng = random.Random(None if config.seed is None else config.seed * 1009 + me)
         self._conf = config.for_components()
@@ -82,12 +81,9 @@ class Assembler:
         order = self.topology.downstream()
         self.core.bolts.sort(key=lambda bolt: order.index(bolt.tasks[0].component))
         for runner in self.core.blocking:
-            first = runner.tasks[0]
-            runner.start(
-                f"{first.component}[{first.task}]", self.core.post, self.core.post_resets, self.around.wake,
-                self.core.outbox.edges.next, self.config.execute_timeout_of(self.topology[first.component].config),
-            )
-        for spout in self._blocking_spouts:
+            limit_secs = self.config.execute_timeout_of(self.topology[runner.tasks[0].component].config)
+            runner.start(self.core.post, self.core.post_resets, self.core.outbox.edges.next, limit_secs)
+        for spout in self.core.spouts:
             spout.start()
         return self.core
 
@@ -95,9 +91,8 @@ class Assembler:
         in_batches, turn_ns = isinstance(spec.component, BatchSpout), None if self.around.deterministic else TURN_NS
         runner: SpoutExecutor
         if spec.component.blocking and not self.around.deterministic:
-            outbox, name = self.around.parts.new_outbox(), f"{spec.id}[{executor.first_task}]"
-            runner = BlockingSpoutExecutor(outbox, name, self.core.absorb, self.around.wake, self._turn_bytes)
-            self._blocking_spouts.append(runner)
+            outbox = self.around.parts.new_outbox()
+            runner = BlockingSpoutExecutor(outbox, self.core.absorb, self.around.wake, self._turn_bytes)
         else:
             make_runner = BatchSpoutExecutor if in_batches else SpoutExecutor
             runner = make_runner([], self.around.at_hand, turn_ns, self._turn_bytes)
@@ -161,7 +156,7 @@ class Assembler:
             init=tracking.init_tree if acker is None else tracking.init_for(acker),
             forget=tracking.forget_tree,
             give_up=partial(around.dead_letter, spec.id, task),
-            note=partial(around.note_failures, spec.id, task),
+            note=partial(self.core.note_failures, spec.id, task),
             init_block=None if acker is None else tracking.init_block_for(acker),
             tell_stop=around.stop,
             permit=around.trial_permit,

@@ -109,14 +109,14 @@ class BlockingSpoutExecutor(SpoutExecutor):
     """Runs spout tasks on a thread."""
 
     def __init__(
-        self, outbox: Outbox, name: str, absorb: Callable[[Handover], None], wake: Callable[[], None], turn_bytes: int
+        self, outbox: Outbox, absorb: Callable[[Handover], None], wake: Callable[[], None], turn_bytes: int
     ) -> None:
         """`outbox` is the thread's; `absorb` takes its emits into the loop; `wake` has the loop take a turn."""
         super().__init__([], turn_ns=None, turn_bytes=turn_bytes)
         self.outbox = outbox
         self._absorb = absorb
         self._wake = wake
-        self._thread = threading.Thread(target=self._thread_run, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._thread_run, daemon=True)
         self._thread_end = ThreadEnd(self.tasks, "close")
         self.end_errors = self._thread_end.errors
         self._changed = threading.Condition()
@@ -140,6 +140,8 @@ class BlockingSpoutExecutor(SpoutExecutor):
         wrap(task.own, lambda _, emit: partial(self._emit_in_turn, task, emits, emit), *_IN_TURN)
 
     def start(self) -> None:
+        first = self.tasks[0]
+        self._thread.name = f"{first.component}[{first.task}]"
         self._thread.start()
 
     # ---- with the lock ----

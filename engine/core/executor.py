@@ -15,10 +15,11 @@ No I/O: time comes from a clock, tuples come in batches, results go to an outbox
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Container
+from collections.abc import Callable, Collection, Container, Sequence
+from functools import partial
 from itertools import islice
 from sys import getrefcount
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from squall.engine.api.columns import ColumnBatch, Columns
 from squall.engine.api.component import BasicBolt, BatchBolt, Bolt
@@ -52,7 +53,7 @@ Process = Callable[["BoltTask", Batch], None]
 """Executes a batch."""
 
 
-class Watch(Protocol):
+class Watch:
     """Told of the batches of a worker (see `engine.core.watch`)."""
 
     def left(self, batch: Batch) -> None:
@@ -63,12 +64,16 @@ class Watch(Protocol):
 
     def execute(self, process: Process, task: BoltTask, batch: Batch) -> None:
         """Execute a batch by `process`, or by it in pieces. Thread: the executor's."""
+        process(task, batch)
 
     def ended(self, task: BoltTask, tup: Tuple, began_ns: int) -> None:
         """A coroutine that executed a tuple has ended. Thread: the executor's."""
 
     def acked(self, task: int, roots: Container[int]) -> None:
         """Messages of a spout task here are processed; told before the spout is."""
+
+    def failed(self, task: int, message_ids: Sequence[Any], failure: Failure) -> None:
+        """Messages of a spout task here have failed."""
 
 
 SLICE_NS = 5_000_000
@@ -201,8 +206,8 @@ class BoltExecutor:
         if slice_ns is None:
             for task in tasks:
                 task.slice_rows = _FIRST_SLICE_ROWS
-        self.watch: Watch | None = None
-        """Sees what it executes (`engine.core.watch`)."""
+        self.watches: Sequence[Watch] = ()
+        """See what it executes (`engine.core.watch`)."""
         self.held = 0
         """How many of the tasks it can send to are full. While there are any, it is not run."""
         self.acted = False
@@ -301,13 +306,12 @@ class BoltExecutor:
             batch = batch.split(count, self.outbox.edges.next)
         before_bytes = 0 if self._slice_ns else self.outbox.bytes
         size_bytes, untracked = batch.bytes, batch.untracked_rows()
-        watch, begin = self.watch, now_ns()
+        process, begin = self._process, now_ns()
+        for watch in self.watches:
+            process = partial(watch.execute, process)
         self._at_hand[0] = number
         try:
-            if watch is None:
-                self._process(task, batch)
-            else:
-                watch.execute(self._process, task, batch)
+            process(task, batch)
         finally:
             self._at_hand[0] = 0
             stats = task.stats

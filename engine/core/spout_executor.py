@@ -336,6 +336,9 @@ class SpoutExecutor:
         """True if emits are under way inside that are in no table yet."""
         return False
 
+    def start(self) -> None:
+        """Begin to ask for tuples: all tasks of the worker are open."""
+
     def end(self) -> None:
         """Stop asking for tuples: the worker ends."""
 

@@ -98,6 +98,7 @@ class WorkerCore:
         self.active = self._congested = False
         self.report_error = around.report_error
         """Tells the operator of an error in a task."""
+        self._note_failures = around.note_failures
         self.ran_dry = True
         """True if nothing was left to do when the last turn ended."""
         self.acted = False
@@ -108,7 +109,7 @@ class WorkerCore:
         """Per receiving task, from 1: tuples without a tree that were sent to it from here; those of them that were
         dropped, because its worker had died before they left. Written as it happens, before they leave."""
         self.said_quiet = around.said_quiet
-        self.watch: Watch | None = None
+        self.watches: Sequence[Watch] = ()
         self.refresh_bits()
 
     # ---- set-up (see engine.core.assemble) ----
@@ -154,6 +155,12 @@ class WorkerCore:
         """A bolt with a thread of its own has reset timeouts. Any thread."""
         self._resets.extend(roots)
         self._wake()
+
+    def note_failures(self, component: str, task: int, message_ids: Sequence[Any], failure: Failure) -> None:
+        """Tell the operator, and what watches, of messages of a spout task here that have failed together."""
+        self._note_failures(component, task, message_ids, failure)
+        for watch in self.watches:
+            watch.failed(task, message_ids, failure)
 
     # ---- the parts of a turn (see engine.core.turn) ----
 
@@ -238,8 +245,8 @@ class WorkerCore:
         self._put(self.bolt_tasks[batch.target], batch, None)
 
     def _count(self, batch: Batch) -> None:
-        if self.watch is not None:
-            self.watch.left(batch)
+        for watch in self.watches:
+            watch.left(batch)
         rows = len(batch.rows)
         self.stats[batch.source].transferred += rows
         self.emitters[batch.source].count_batch(batch.stream, rows)
@@ -262,8 +269,8 @@ class WorkerCore:
                 self._put(task, Batch.untracked(-1, TICK_STREAM, task.task, (task.tick_ns / 1e9,)), None)
 
     def _put(self, task: BoltTask, batch: Batch, done: Callable[[], None] | None) -> None:
-        if self.watch is not None:
-            self.watch.arrived(batch)
+        for watch in self.watches:
+            watch.arrived(batch)
         *before, batch = batch.pieces(self.outbox.edges.next)
         for piece in before:
             self._put(task, piece, None)

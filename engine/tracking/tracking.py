@@ -56,8 +56,8 @@ class Tracking:
         self._acker_worker = [plan.task_worker[task] for task in plan.ackers]
         self.ackers = {index: acker() for index, worker in enumerate(self._acker_worker) if worker == peers.me}
         self._to_tell: list[tuple[int, Acks]] = []
-        self.watch: SeesAcks | None = None
-        """Sees which messages are processed (`engine.core.watch`)."""
+        self.watches: Sequence[SeesAcks] = ()
+        """See which messages are processed (`engine.core.watch`)."""
         self._all_ackers_here = len(self.ackers) == len(self._acker_worker)
 
     def settle(self) -> bool:
@@ -104,9 +104,9 @@ class Tracking:
     def _deliver_block(self, spout_task: int, base: int, members: Sequence[int], failure: Failure | None) -> None:
         """Answer messages of a block."""
         pending = self.spout_tasks[spout_task][1].pending
-        if self.watch is not None and failure is None:
-            self.watch.acked(spout_task, [base + (member << ACKER_BITS) for member in members])
         if failure is None:
+            for watch in self.watches:
+                watch.acked(spout_task, [base + (member << ACKER_BITS) for member in members])
             pending.acked_block(base, members)
         else:
             pending.failed_block(base, members, failure)
@@ -209,8 +209,8 @@ class Tracking:
             if here is None:
                 self._parcel_for(self.plan.task_worker[spout_task]).answers.append((spout_task, root, failure))
             elif failure is None:
-                if self.watch is not None:
-                    self.watch.acked(spout_task, (root,))
+                for watch in self.watches:
+                    watch.acked(spout_task, (root,))
                 here[1].pending.acked(root)
             else:
                 here[1].pending.failed(root, failure)
