@@ -45,7 +45,6 @@ from squall.engine.flow.blocks import Block
 from squall.engine.flow.outbox import Outbox
 from squall.engine.flow.spout_collector import AddBlock
 from squall.engine.foreign.methods import checked
-from squall.engine.tracking.fate import Letter
 from squall.engine.tracking.open_messages import OpenMessages
 
 _IN_CALL_JOIN_SECS = 1.0
@@ -134,7 +133,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
 
     def give(self, task: SpoutTask, emits: Emits) -> None:
         """Give a task to the thread, at set-up: the collector that its user has enters into `emits`."""
-        task.may_look, task.make_call = False, partial(self._post, task)
+        task.may_look, task.make_call, task.lock = False, partial(self._post, task), self._changed
         self._emits.append(emits)
         task.own.gathers = task.own.refuses_batches = True
         wrap(task.own, lambda _, emit: partial(self._emit_in_turn, task, emits, emit), *_IN_TURN)
@@ -222,10 +221,6 @@ class BlockingSpoutExecutor(SpoutExecutor):
         answers wait for it: its emits have to wait for their turn."""
         with self._changed:
             return self._crash is not None or (bool(self._calls) and not self._asking) or self._has_emits
-
-    def give_back(self, task: SpoutTask, letter: Letter) -> None:
-        with self._changed:
-            super().give_back(task, letter)
 
     def end(self) -> None:
         """Have the thread tell the remaining answers, close its tasks and end. `stop` waits for it."""

@@ -236,7 +236,7 @@ Before = Callable[[Tuple | None], None]
 def tamper(core: WorkerCore, task: int, before: Before | None) -> None:
     """Call `before` before the code of a task of this worker from now on, or nothing if None."""
     bolt = core.bolt_tasks.get(task)
-    here = bolt or core.spout_tasks.get(task, (None, None))[1]
+    here = bolt or core.spout_tasks.get(task)
     if here is None:
         return
     genuine = here.outermost._inner if type(here.outermost) is _Tampered else here.outermost

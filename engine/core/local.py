@@ -70,7 +70,7 @@ def readings_of(core: WorkerCore) -> list[TaskReading]:
 
 def is_drained(core: WorkerCore) -> bool:
     """Return True if the spouts of this worker are exhausted, with nothing pending and nothing under way inside."""
-    return core.quiet and all(task.finished for _, task in core.spout_tasks.values())
+    return core.quiet and all(task.finished for task in core.spout_tasks.values())
 
 
 class LocalRunner:
@@ -174,7 +174,7 @@ class LocalRunner:
 
     @property
     def _at_rest(self) -> bool:
-        return self.core.quiet and not any(len(task.pending) for _, task in self.core.spout_tasks.values())
+        return self.core.quiet and not any(len(task.pending) for task in self.core.spout_tasks.values())
 
     def report(self) -> RunReport:
         """Build the report of the run so far."""

@@ -14,6 +14,7 @@ import math
 import operator
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
@@ -69,7 +70,7 @@ class SpoutTask:
 
     __slots__ = (
         "_before", "_done_at", "_emitted", "_held", "_since_ns", "_waited_ns", "active", "adaptive", "collector",
-        "component", "emit_bytes", "finished", "fitting", "make_call", "max_pending", "may_look", "may_wait",
+        "component", "emit_bytes", "finished", "fitting", "lock", "make_call", "max_pending", "may_look", "may_wait",
         "outermost", "own", "pending", "returned", "said_quiet", "stats", "task", "user", "usual_rows",
         "waits_for",
     )
@@ -89,6 +90,8 @@ class SpoutTask:
         """The user's: another one if the spout has a thread."""
         self.make_call: Callable[[Callable[[], None]], None] = operator.call
         """Makes a call of the spout's methods: at once, or, if it has a thread, there."""
+        self.lock: AbstractContextManager[Any] = nullcontext()
+        """Before what the spout's thread touches too, if it has one."""
         self.pending = pending
         if not isinstance(user, BatchSpout):
             pending.answer_untracked = self.ack_at_once
@@ -235,6 +238,12 @@ class SpoutTask:
         self.stats.errors += 1
         return TaskCrashed(self.component, self.task, doing, error)
 
+    def give_back(self, letter: Letter) -> None:
+        """A dead letter is to be emitted again."""
+        with self.lock:
+            self.finished = False
+            self.pending.give_back(letter)
+
     def tell(self) -> None:
         """Have the spout told of the answers collected. Raises TaskCrashed."""
         if self.pending.answers:
@@ -351,11 +360,6 @@ class SpoutExecutor:
         for task in self.tasks:
             task.count_emits()
             task.pending.write_journal()
-
-    def give_back(self, task: SpoutTask, letter: Letter) -> None:
-        """A dead letter is to be emitted again."""
-        task.finished = False
-        task.pending.give_back(letter)
 
     def _emit(self, task: SpoutTask, emits: int) -> bool:
         """Ask for up to `emits` tuples; return True if there were any."""

@@ -125,7 +125,7 @@ class Trace(Watch):
     def left(self, batch: Batch) -> None:
         spout = self._core.spout_tasks.get(batch.source)
         if spout is not None:
-            self._emitted(spout[1].pending, batch)
+            self._emitted(spout.pending, batch)
         if hits := self._hits(batch):
             now_ns = self._now_ns()
             for _, rows, root, edge in hits:

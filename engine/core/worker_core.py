@@ -73,7 +73,7 @@ class WorkerCore:
         self.in_batches: list[BoltExecutor] = []
         """The executors of batch bolts, whose calls have a fixed time."""
         self.blocking: list[BlockingExecutor] = []
-        self.spout_tasks: dict[int, tuple[SpoutExecutor, SpoutTask]] = {}
+        self.spout_tasks: dict[int, SpoutTask] = {}
         self.bolt_tasks: dict[int, BoltTask] = {}
         self.balance = Balance(topology, plan, me, self.bolt_tasks, self.emitters)
         self.balances = not (around.deterministic or config.even_shuffle)
@@ -116,8 +116,7 @@ class WorkerCore:
 
     def add_spout_executor(self, executor: SpoutExecutor) -> None:
         self.spouts.append(executor)
-        for task in executor.tasks:
-            self.spout_tasks[task.task] = (executor, task)
+        self.spout_tasks.update((task.task, task) for task in executor.tasks)
 
     def add_bolt_executor(self, executor: BoltExecutor) -> None:
         component = executor.tasks[0].component
@@ -411,11 +410,11 @@ class WorkerCore:
     @property
     def starves(self) -> bool:
         """True if a spout waits at its limit although nothing is under way in this worker."""
-        return any(task.starves for _, task in self.spout_tasks.values()) and self.quiet
+        return any(task.starves for task in self.spout_tasks.values()) and self.quiet
 
     def widen(self) -> None:
         """Let the spouts that starve have more messages open."""
-        for _, task in self.spout_tasks.values():
+        for task in self.spout_tasks.values():
             if task.starves:
                 task.widen()
 
@@ -425,7 +424,7 @@ class WorkerCore:
         """Bring the gauges and derived counters in `stats` up to date."""
         for task in self.bolt_tasks:
             self.stats[task].emitted = self.emitters[task].emitted
-        for _, spout in self.spout_tasks.values():
+        for spout in self.spout_tasks.values():
             stats = spout.stats
             spout.count_emits()
             spout.refresh_waits()
@@ -443,7 +442,7 @@ class WorkerCore:
     @property
     def has_worked(self) -> bool:
         """True if a tuple was emitted or executed here."""
-        return any(spout.collector.emitted for _, spout in self.spout_tasks.values()) or any(
+        return any(spout.collector.emitted for spout in self.spout_tasks.values()) or any(
             bolt.stats.executed for bolt in self.bolt_tasks.values()
         )
 
@@ -459,7 +458,7 @@ class WorkerCore:
 
     def end_attempts(self) -> None:
         """The worker ends in order, or by an error that has been charged to its trees."""
-        for _, spout in self.spout_tasks.values():
+        for spout in self.spout_tasks.values():
             spout.count_emits()
             spout.pending.end()
 
@@ -485,7 +484,7 @@ class WorkerCore:
         deadlines = [task.ticks_at_ns for task in self._ticking]
         waiting = (task.waits_until_ns for bolt in self.in_batches if not bolt.held for task in bolt.tasks)
         deadlines += filter(None, waiting)
-        for _, task in self.spout_tasks.values():
+        for task in self.spout_tasks.values():
             deadline = task.pending.next_deadline_ns
             if deadline is not None:
                 deadlines.append(deadline)
@@ -493,7 +492,7 @@ class WorkerCore:
 
     def users(self) -> Iterator[tuple[str, int, Any]]:
         """(component, task, user object) of every task here."""
-        for _, spout in self.spout_tasks.values():
+        for spout in self.spout_tasks.values():
             yield spout.component, spout.task, spout.user
         for bolt in self.bolt_tasks.values():
             yield bolt.component, bolt.task, bolt.user

@@ -44,7 +44,7 @@ class Tracking:
     """The ackers of one worker and the ways to all others."""
 
     def __init__(
-        self, plan: Plan, peers: Peers, outbox: Outbox, spout_tasks: Mapping[int, tuple[object, Answered]],
+        self, plan: Plan, peers: Peers, outbox: Outbox, spout_tasks: Mapping[int, Answered],
         parcel_for: Callable[[int], Parcel], acker: Callable[[], Acker] = Acker,
     ) -> None:
         """`acker` makes the ackers of this worker."""
@@ -98,12 +98,12 @@ class Tracking:
         return some
 
     def _tell_spouts(self) -> None:
-        for _, task in self.spout_tasks.values():
+        for task in self.spout_tasks.values():
             task.tell()
 
     def _deliver_block(self, spout_task: int, base: int, members: Sequence[int], failure: Failure | None) -> None:
         """Answer messages of a block."""
-        pending = self.spout_tasks[spout_task][1].pending
+        pending = self.spout_tasks[spout_task].pending
         if failure is None:
             for watch in self.watches:
                 watch.acked(spout_task, [base + (member << ACKER_BITS) for member in members])
@@ -197,7 +197,7 @@ class Tracking:
     def _reset_spout(self, spout_task: int, root: int) -> None:
         here = self.spout_tasks.get(spout_task)
         if here is not None:
-            here[1].pending.reset(root)
+            here.pending.reset(root)
         else:
             self._parcel_for(self.plan.task_worker[spout_task]).resets.append((root, spout_task))
 
@@ -211,9 +211,9 @@ class Tracking:
             elif failure is None:
                 for watch in self.watches:
                     watch.acked(spout_task, (root,))
-                here[1].pending.acked(root)
+                here.pending.acked(root)
             else:
-                here[1].pending.failed(root, failure)
+                here.pending.failed(root, failure)
 
     def rotate(self) -> None:
         """Rotate the ackers here. Called once per message timeout."""
@@ -250,7 +250,7 @@ class Tracking:
         """Charge failures to the messages of this worker's own spouts, before it ends by an error: no one else may hear
         of them any more."""
         for root, failure in self.outbox.fails.items():
-            for _, task in self.spout_tasks.values():
+            for task in self.spout_tasks.values():
                 task.pending.charge(root, failure)
 
     def last_words(self, failures: Mapping[int, Failure]) -> None:
@@ -259,7 +259,7 @@ class Tracking:
             acker = self.ackers.get(root & ACKER_MASK)
             if acker is not None:
                 acker.fail(root, failure)
-            for _, task in self.spout_tasks.values():
+            for task in self.spout_tasks.values():
                 if task.pending.has(root):
                     self._deliver([(task.task, root, failure)])
                 else:
@@ -269,13 +269,13 @@ class Tracking:
         """Fail exactly the trees that the dead worker held a part of, and those whose acker died with it."""
         lost = self.peers.dead_mask_of(worker)
         if failure.accuses:
-            for _, task in self.spout_tasks.values():
+            for task in self.spout_tasks.values():
                 task.pending.fate.worker_died(self.peers.dead_bit(worker), failure)
         dead = self.peers.dead_mask
         for acker in self.ackers.values():
             acker.workers_died(dead, lost, failure)
         its = {index for index, home in enumerate(self._acker_worker) if home == worker}
         if its:
-            for _, task in self.spout_tasks.values():
+            for task in self.spout_tasks.values():
                 task.pending.acker_died(lambda root: root & ACKER_MASK in its, failure)
         self.settle()

@@ -195,7 +195,7 @@ class Worker:
     def _follow_stop(self) -> None:
         """Stop the spouts if some worker has found a fault of the set-up, and go on once an operator has said so."""
         stopped = self._run_dir.stopped(self._boot.topology.id).exists()
-        for _, task in self._core.spout_tasks.values():
+        for task in self._core.spout_tasks.values():
             if task.pending.stopped != stopped:
                 task.pending.stop(stopped)
 

@@ -32,7 +32,7 @@ class StreamCounts:
         for (_, name), (cell, streams) in self._rows.items():
             cell[0] = sum(
                 # Spouts count all their emits together, and those on other streams once more there.
-                spouts[task][1].collector.emitted - self._core.emitters[task].emitted
+                spouts[task].collector.emitted - self._core.emitters[task].emitted
                 if name == DEFAULT_STREAM and task in spouts else stream.emitted
                 for task, stream in streams
             )

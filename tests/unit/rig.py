@@ -286,7 +286,7 @@ class Rig:
 
     @property
     def pending(self) -> int:
-        return sum(len(task.pending) for _, task in self.core.spout_tasks.values())
+        return sum(len(task.pending) for task in self.core.spout_tasks.values())
 
     @property
     def tracked(self) -> int:

@@ -101,7 +101,7 @@ def test_while_it_waits_the_worker_goes_on_and_all_its_methods_are_called_by_one
         rig.settle()  # the loop turns though the spout sits in next_tuple
         for item in [*(((number,), number) for number in range(19)), *last]:
             spout.queue.put(item)
-        until(rig, lambda: rig.core.quiet and all(task.finished for _, task in rig.core.spout_tasks.values()))
+        until(rig, lambda: rig.core.quiet and all(task.finished for task in rig.core.spout_tasks.values()))
         assert sink.seen == [(number,) for number in range(20)]
         assert spout.acked == list(range(20))
         assert (rig.pending, rig.tracked) == (0, 0)
@@ -286,7 +286,7 @@ def test_without_ackers_it_is_acked_as_it_emits() -> None:
 def test_what_is_held_back_goes_out_by_the_loop() -> None:
     spout, sink = Waits(), Does(acks)
     with threaded(chain(spout, sink)) as rig:
-        (_, task), = rig.core.spout_tasks.values()
+        [task] = rig.core.spout_tasks.values()
         task.pending.attempts.held_back.add("suspect")
         spout.queue.put((("x",), "suspect"))
         until(rig, lambda: sink.seen == [("x",)])

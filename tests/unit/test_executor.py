@@ -209,7 +209,7 @@ def slow_rig(secs: float, basic: bool, count: int) -> tuple[Rig, Feeder, list[in
 @pytest.mark.parametrize("basic", [False, True])
 def test_what_a_slow_bolt_has_done_is_acked_before_it_does_the_rest(basic: bool) -> None:
     rig, spout, done = slow_rig(0.1, basic, 40)
-    [(_, task)] = rig.core.spout_tasks.values()
+    [task] = rig.core.spout_tasks.values()
     steps = 0
     while len(spout.acked) < 40:
         before = rig.clock.now_ns()

@@ -95,6 +95,6 @@ def test_a_worker_that_ends_by_it_can_still_publish(error: BaseException) -> Non
     with pytest.raises(TaskCrashed, match=r"in waiting_count \("):
         rig.core.refresh_gauges()
     rig.core.refresh_gauges()
-    ((_, task),) = rig.core.spout_tasks.values()
+    [task] = rig.core.spout_tasks.values()
     assert isinstance(task, SpoutTask)
     assert (task.stats.waiting, task.stats.errors) == (0, 1)

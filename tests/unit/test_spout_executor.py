@@ -91,7 +91,7 @@ def test_a_bolt_that_holds_more_than_the_first_limit_gets_more() -> None:
 def test_a_spout_is_finished_when_it_is_exhausted_and_nothing_is_pending() -> None:
     spout, bolt = fed(1), Does(keeps)
     rig = Rig(chain(spout, bolt))
-    [(_, task)] = rig.core.spout_tasks.values()
+    [task] = rig.core.spout_tasks.values()
     rig.settle()
     rig.user("spout").exhausted = True
     rig.settle()
@@ -159,7 +159,7 @@ def test_an_ack_that_raises_is_not_counted_as_one() -> None:
     rig = Rig(chain(spout, Does(acks)))
     with pytest.raises(TaskCrashed, match="in ack"):
         rig.settle()
-    ((_, task),) = rig.core.spout_tasks.values()
+    [task] = rig.core.spout_tasks.values()
     assert task.stats.acked == 0
 
 
