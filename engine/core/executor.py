@@ -172,6 +172,13 @@ class BoltTask:
         execute = getattr(self.outermost, self.execute_name)
         self.execute = execute if self.noted is None else self.noted(execute)
 
+    def refresh_stats(self) -> None:
+        """Bring the gauges and derived counters of `stats` up to date."""
+        stats = self.stats
+        stats.emitted, stats.in_queue = self.collector.emitter.emitted, self.in_queue
+        if isinstance(self.user, BasicBolt | BatchBolt):
+            stats.acked = max(0, stats.executed - stats.failed)  # a thread counts failures first
+
     @property
     def in_queue(self) -> int:
         """Tuples that wait to be executed."""

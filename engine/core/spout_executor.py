@@ -177,9 +177,16 @@ class SpoutTask:
         self._waited_ns[self.waits_for] += now_ns - self._since_ns
         self._since_ns = now_ns
 
-    def refresh_waits(self) -> None:
-        """Bring the counters of `stats` up to date."""
+    def refresh_stats(self) -> None:
+        """Bring the gauges and derived counters of `stats` up to date."""
         stats = self.stats
+        self.count_emits()
+        stats.pending = len(self.pending)
+        stats.waiting = self.held_for_retry
+        stats.unreplayed = self.pending.unreplayed(stats.waiting)
+        stats.limit = self.max_pending or 0
+        stats.exhausted = self.finished
+        stats.crashes = self.pending.attempts.crashes
         (
             stats.wait_pending_limit_ns, stats.wait_credit_ns, stats.wait_retry_ns, stats.wait_input_ns,
             stats.wait_inactive_ns, _,

@@ -21,7 +21,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from squall.engine.api.component import BasicBolt, BatchBolt
 from squall.engine.api.config import Config
 from squall.engine.api.failure import EXCEPTION, WORKER_DIED, Failure, reason_of
 from squall.engine.api.hooks import Hooks
@@ -103,8 +102,6 @@ class WorkerCore:
         """True if nothing was left to do when the last turn ended."""
         self.acted = False
         """True once executors have done anything but ticks that led to nothing; cleared by who looks."""
-        self.dropped = 0
-        """Tuples that were for a worker that died before they left."""
         self.untracked = [0] * (2 * max(plan.task_worker, default=0)) if around.untracked is None else around.untracked
         """Per receiving task, from 1: tuples without a tree that were sent to it from here; those of them that were
         dropped, because its worker had died before they left. Written as it happens, before they leave."""
@@ -401,7 +398,6 @@ class WorkerCore:
             self._drop(batch)
 
     def _drop(self, batch: Batch) -> None:
-        self.dropped += len(batch.rows)
         if batch.loose:
             self.untracked[2 * batch.target - 1] += batch.untracked_rows()
 
@@ -422,22 +418,10 @@ class WorkerCore:
 
     def refresh_gauges(self) -> None:
         """Bring the gauges and derived counters in `stats` up to date."""
-        for task in self.bolt_tasks:
-            self.stats[task].emitted = self.emitters[task].emitted
-        for spout in self.spout_tasks.values():
-            stats = spout.stats
-            spout.count_emits()
-            spout.refresh_waits()
-            stats.pending = len(spout.pending)
-            stats.waiting = spout.held_for_retry
-            stats.unreplayed = spout.pending.unreplayed(stats.waiting)
-            stats.limit = spout.max_pending or 0
-            stats.exhausted = spout.finished
-            stats.crashes = spout.pending.attempts.crashes
         for bolt in self.bolt_tasks.values():
-            bolt.stats.in_queue = bolt.in_queue
-            if isinstance(bolt.user, BasicBolt | BatchBolt):
-                bolt.stats.acked = max(0, bolt.stats.executed - bolt.stats.failed)  # a thread counts failures first
+            bolt.refresh_stats()
+        for spout in self.spout_tasks.values():
+            spout.refresh_stats()
 
     @property
     def has_worked(self) -> bool:
