@@ -138,12 +138,10 @@ class ReplayingSpout(Spout):
         return most < before
 
     def _emit(self, message_id: Any, values: Any) -> None:
-        if values.__class__ is not Emit:
-            self.collector.emit(values, message_id=message_id)
-        elif values.task is None:
-            self.collector.emit(values.values, message_id=message_id, stream=values.stream)
+        if values.__class__ is Emit:
+            values.by(self.collector, message_id=message_id)
         else:
-            self.collector.emit_direct(values.task, values.values, message_id=message_id, stream=values.stream)
+            self.collector.emit(values, message_id=message_id)
 
     def replace(self, message_id: Any, values: Any) -> None:
         """Emit other values at the next attempt of a pending record. ComponentError if there is no such record."""

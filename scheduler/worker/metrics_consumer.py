@@ -18,8 +18,15 @@ from functools import partial
 from typing import Any
 
 from squall.engine.api.config import Config
-from squall.engine.api.consumer import DataPoint, MetricsConsumer, TaskInfo
-from squall.engine.api.user_metrics import COUNTER, GAUGE, Counter, Histogram
+from squall.engine.api.user_metrics import (
+    COUNTER,
+    GAUGE,
+    Counter,
+    DataPoint,
+    Histogram,
+    MetricsConsumer,
+    TaskInfo,
+)
 from squall.engine.foreign.text import text_of_error
 from squall.engine.report.metrics import bucket_bounds
 from squall.engine.report.run_report import TaskReading

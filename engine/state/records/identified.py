@@ -19,9 +19,8 @@ from squall.engine.api.around import Around, HiddenField, HidingOut, listed
 from squall.engine.api.columns import ColumnBatch
 from squall.engine.api.component import BatchBolt
 from squall.engine.api.context import TopologyContext
-from squall.engine.api.emit_checks import Declared
 from squall.engine.api.failure import Failure
-from squall.engine.api.stream import DEFAULT_STREAM
+from squall.engine.api.stream import DEFAULT_STREAM, Declared
 from squall.engine.api.tuple import Tuple
 from squall.engine.foreign.given_columns import column_mistake, parents_of, values_of
 from squall.engine.state.records.children import Children

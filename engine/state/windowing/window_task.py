@@ -26,8 +26,7 @@ from squall.engine.api.collectors import BatchCollector
 from squall.engine.api.columns import ColumnBatch
 from squall.engine.api.component import BatchBolt
 from squall.engine.api.context import TopologyContext
-from squall.engine.api.emit_checks import Declared
-from squall.engine.api.stream import DEFAULT_STREAM
+from squall.engine.api.stream import DEFAULT_STREAM, Declared
 from squall.engine.api.tuple import Tuple
 from squall.engine.clock import NS_PER_SEC, wall_ns
 from squall.engine.errors import ComponentError, FailedTuple
