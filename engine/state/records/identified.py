@@ -49,9 +49,6 @@ class IdentifiedSpout(Around):
         """For runners that keep a spout as a whole, open records and all, before `open`: those of its last life, or
         `new_kept`. Then nothing is written to a file here."""
 
-    def __reduce__(self) -> Any:
-        return IdentifiedSpout, (self._inner, self.lineage, self._numbers, self._full)
-
     def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: Any) -> None:
         who = f"{context.component_id}[{context.task_id}]"
         directory = None if context.state_root is None else context.shared_state_dir
@@ -245,9 +242,6 @@ class IdentifiedBolt(Around):
     def __init__(self, inner: Any, lineage: Lineage) -> None:
         super().__init__(inner)
         self.lineage = lineage
-
-    def __reduce__(self) -> Any:
-        return IdentifiedBolt, (self._inner, self.lineage)
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext, *collector: Any) -> None:
         self._index, self._hidden = context.task_index, HiddenField(FIELD, RESULTS)
