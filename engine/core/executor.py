@@ -385,12 +385,9 @@ class BoltExecutor:
     ) -> None:
         if batch.stream != TICK_STREAM:
             task.stats.failed += 1
-        if issubclass(type(error), FailedTuple):
-            # The tree has failed, but its other tuples are executed all the same, as in Storm.
-            self.outbox.fail_roots(collector.trees(), self.refused(task, error))
-        else:
-            self.outbox.fail_roots(collector.trees(), self.raised(task, error, f"tuple {repr_of(values)}"))
-            self.end_or_go_on(task, error)
+        # The tree has failed, but its other tuples are executed all the same, as in Storm.
+        self.outbox.fail_roots(collector.trees(), self.failure_of(task, error, (values,)))
+        self.end_or_go_on(task, error)
 
     def _process_plain(self, task: BoltTask, batch: Batch) -> None:
         execute, collector = task.execute, task.collector
@@ -410,11 +407,8 @@ class BoltExecutor:
 
     def refuse_plain(self, task: BoltTask, tup: Tuple, error: BaseException) -> None:
         """`execute` of a bolt that acks itself raised an error. Raises TaskCrashed if the worker shall end."""
-        if issubclass(type(error), FailedTuple):
-            self.fail_plain(task, tup, self.refused(task, error))
-        else:
-            self.fail_plain(task, tup, self.raised(task, error, f"tuple {repr_of(tup.values)}"))
-            self.end_or_go_on(task, error)
+        self.fail_plain(task, tup, self.failure_of(task, error, (tup.values,)))
+        self.end_or_go_on(task, error)
 
     def fail_plain(self, task: BoltTask, tup: Tuple, failure: Failure) -> None:
         """Fail a tuple whose `execute` did not end as it should."""
@@ -431,7 +425,10 @@ class BoltExecutor:
                 task.stats.failed += 1
 
     def end_or_go_on(self, task: BoltTask, error: BaseException) -> None:
-        """Handle an exception of user code, once the trees at hand have failed: end or go on, as configured."""
+        """Handle an exception of user code, once the trees at hand have failed: end or go on, as configured. That of a
+        FailedTuple is then done."""
+        if issubclass(type(error), FailedTuple):
+            return
         task.stats.errors += 1
         if self._crash or (self._around.interrupts and issubclass(type(error), KeyboardInterrupt)):
             raise TaskCrashed(task.component, task.task, task.execute_name, error) from error
@@ -441,13 +438,12 @@ class BoltExecutor:
         """Make a failure of one of the tasks."""
         return Failure(reason, task.component, task.task, self._around.worker, error)
 
-    def refused(self, task: BoltTask, error: BaseException) -> Failure:
-        """Make the failure of what was given to the user's code, which raised FailedTuple."""
-        reason = UNAVAILABLE if issubclass(type(error), Unavailable) else FAILED
-        return self.failure(task, reason, line_of_error(error))
-
-    def raised(self, task: BoltTask, error: BaseException, given: str, among: int = 1) -> Failure:
-        """Make the failure of what was `given` to the user's code, which raised."""
+    def failure_of(self, task: BoltTask, error: BaseException, rows: Sequence[Any], among: int = 1) -> Failure:
+        """Make the failure of the rows that were given to the user's code, which raised."""
+        if issubclass(type(error), FailedTuple):
+            reason = UNAVAILABLE if issubclass(type(error), Unavailable) else FAILED
+            return self.failure(task, reason, line_of_error(error))
+        given = f"tuple {repr_of(tuple(*rows))}" if len(rows) == 1 else f"a batch of {len(rows):,} rows"
         return Failure(
             reason_of(error), task.component, task.task, self._around.worker, text_of_error(error), among=among,
             where=f"{where_of(error)} with {given}".lstrip(),
@@ -466,36 +462,24 @@ class BoltExecutor:
             # Also `sys.exit`: it must not end the worker by itself, without a report.
             error = raised
         if error is None:
-            failed: Collection[int] = self._fail_rows(task, batch, collector)
+            failed: Collection[int] = self._fail_rows(task, collector)
+            failures = len(collector.failed)
         else:
-            failed = range(len(collector.runs))
-            self._fail_all(task, batch, error)
+            failed, failures = range(len(collector.runs)), len(batch.rows)
+            among = len({root for root in batch.roots if root})
+            self.outbox.fail_roots(collector.trees(), self.failure_of(task, error, batch.rows, among))
+        if batch.stream != TICK_STREAM:
+            task.stats.failed += failures
         # Failed runs are not acked: their trees wait for nothing any more.
         self.outbox.ack_batch(batch, collector.anchoring, failed)
-        if error is not None and not issubclass(type(error), FailedTuple):
+        if error is not None:
             self.end_or_go_on(task, error)
 
-    def _fail_rows(self, task: BoltTask, batch: Batch, collector: BatchCollector) -> set[int]:
+    def _fail_rows(self, task: BoltTask, collector: BatchCollector) -> set[int]:
         """Fail the trees of the rows that the bolt failed; returns their runs."""
         failed = set()
         for row, why in collector.failed.items():
             run = collector.run_of(row)
             failed.add(run)
             self.outbox.fail_roots(collector.anchoring.trees_of(run), self.failure(task, FAILED, why))
-        if batch.stream != TICK_STREAM:
-            task.stats.failed += len(collector.failed)
         return failed
-
-    def _fail_all(self, task: BoltTask, batch: Batch, error: BaseException) -> None:
-        if issubclass(type(error), FailedTuple):
-            failure = self.refused(task, error)
-        else:
-            trees = {root for root in batch.roots if root}
-            count = len(batch.rows)
-            given = f"tuple {repr_of(tuple(*batch.rows))}" if count == 1 else f"a batch of {count:,} rows"
-            failure = self.raised(task, error, given, len(trees))
-        self.outbox.fail_roots(batch.roots, failure)
-        for pairs in (batch.others or {}).values():
-            self.outbox.fail_roots((other for other, _ in pairs), failure)
-        if batch.stream != TICK_STREAM:
-            task.stats.failed += len(batch.rows)
