@@ -32,7 +32,7 @@ class Lab(Kept):
     def __init__(self, **settings: Any) -> None:
         self.spout = Feeder(STREAMS)
         super().__init__(self.spout, **settings)
-        [self.task] = self.core.spout_tasks.values()
+        self.task = self.spout_task
         self.table = self.task.pending
 
     def emit(self, *ids: int) -> None:

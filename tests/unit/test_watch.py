@@ -98,9 +98,11 @@ def run(topology: Topology, *made: Any) -> tuple[Counter[Any], list[Any]]:
     events: list[Any] = []
     with LocalRunner(topology, Config(seed=1), copy=copy_component) as runner:
         watches: list[Watch] = [make(runner.core, events.append, runner.clock.now_ns) for make in made]
+        ended: list[Any] = []
+        watch(runner.core, [Trace(runner.core, ended.append, runner.clock.now_ns, Marks(), 1), *watches])
         watch(runner.core, watches)
         report = runner.run(timeout_secs=60)
-        assert (report.drained, report.pending) == (True, 0)
+        assert (report.drained, report.pending, ended) == (True, 0, [])
     return Counter(COUNTED), events
 
 
@@ -137,17 +139,6 @@ def test_only_messages_that_were_asked_for_are_followed_and_their_retries_too(wh
     assert first.failure is not None
     assert (first.failure["component"], first.failure["reason"], second.outcome) == ("count", "failed", "acked")
     assert [any(hop.failed for hop in attempt.hops) for attempt in (first, second)] == [True, False]
-
-
-def test_the_failures_of_a_message_are_seen_by_the_trace_that_goes_on_when_another_ends() -> None:
-    ended: list[Any] = []
-    events: list[Any] = []
-    with LocalRunner(topology_of(DoesBasic(fails_once, ("word",)), 20), copy=copy_component) as runner:
-        traces = [Trace(runner.core, seen, runner.clock.now_ns, Marks(), 1) for seen in (ended.append, events.append)]
-        watch(runner.core, traces)
-        watch(runner.core, traces[1:])
-        runner.run(timeout_secs=60)
-    assert (ended, [event[4] for event in events if event[0] == "failed"]) == ([], ["failed"])
 
 
 def test_a_tap_shows_what_is_emitted_once_and_what_a_sink_executes() -> None:
