@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import msgspec
 
 from squall.engine.errors import ComponentError
-from squall.engine.foreign.text import repr_of
+from squall.engine.foreign.text import repr_of, text_of_error
 
 log = logging.getLogger("squall.metrics")
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
@@ -33,7 +33,8 @@ _SIZE_BYTES = {COUNTER: _WORD, GAUGE: _WORD, HISTOGRAM: _WORD * (_BUCKETS + 2)}
 
 Allocate = Callable[[str, int, str, str, int], memoryview]
 """(component, task, kind, name, bytes) -> zeroed memory of a new metric."""
-ReportError = Callable[[str, int, BaseException], None]
+ReportError = Callable[[str, int, str], None]
+"""(component, task, text of the error)."""
 
 
 def _on_heap(component: str, task: int, kind: str, name: str, size: int) -> memoryview:
@@ -182,7 +183,7 @@ class UserMetrics:
                 self._metrics[key][2][0] = float(read())
             except BaseException as error:
                 del self._gauges[key]
-                report(key[0], key[1], error)
+                report(key[0], key[1], text_of_error(error))
 
     def readings(self) -> list[MetricReading]:
         return [

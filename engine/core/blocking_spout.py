@@ -28,7 +28,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from squall.engine.api.failure import Failure
 from squall.engine.core.blocking import JOIN_SECS, Handover
 from squall.engine.core.closing import ThreadEnd
 from squall.engine.core.emit_paths import wrap
@@ -64,6 +63,9 @@ class Emits:
         self.attempts = messages.attempts
         self.now_ns = messages.now_ns
         self._entries: list[Callable[[], object]] = []
+        self.add = partial(self._note, 1, messages.add)
+        self.hold = partial(self._note, 1, messages.hold)
+        self.bury = partial(self._note, 1, messages.bury)
         self._noted = 0
         """Messages among these."""
         self.untracked: list[Any] = []
@@ -83,9 +85,6 @@ class Emits:
         self._entries.clear()
         self._noted = 0
 
-    def add(self, root: int, message_id: Any, values: Any, xor: int, mask: int) -> None:
-        self._note(1, self._messages.add, root, message_id, values, xor, mask)
-
     @property
     def add_block(self) -> AddBlock | None:
         add_block = self._messages.add_block
@@ -93,12 +92,6 @@ class Emits:
 
     def _note_block(self, add_block: AddBlock, block: Block, *trees: Any) -> None:
         self._note(block.members, add_block, block, *trees)
-
-    def hold(self, message_id: Any, values: Any) -> None:
-        self._note(1, self._messages.hold, message_id, values)
-
-    def bury(self, message_id: Any, values: Any, failure: Failure) -> None:
-        self._note(1, self._messages.bury, message_id, values, failure)
 
     def answer_untracked(self, message_id: Any) -> None:
         self.untracked.append(message_id)

@@ -37,7 +37,7 @@ from squall.engine.core.worker_core import WorkerCore
 from squall.engine.flow.outbox import Outbox
 from squall.engine.flow.parcel import Parcel
 from squall.engine.foreign.stable_hash import stable_hash
-from squall.engine.foreign.text import text_of_error, where_of
+from squall.engine.foreign.text import where_of
 from squall.engine.report.account import ABANDONED, ACCOUNT_COLUMNS
 from squall.engine.report.failure_log import FailureLog, Failures
 from squall.engine.report.metrics import TASK_COUNTERS, SpoutStats
@@ -480,7 +480,7 @@ class Host:
     ) -> WorkerReport:
         """What the driver is to hear. After `state`."""
         core = self.core
-        self._metrics.sample(lambda component, task, error: self._report_error(component, task, text_of_error(error)))
+        self._metrics.sample(self._report_error)
         [reading] = [one._replace(worker=WORKER) for one in readings_of(core) if one.task == self._task]
         return WorkerReport(
             worker=self.worker, nonce=self.nonce, heard=heard, rows=rows, reading=reading,
