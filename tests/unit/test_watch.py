@@ -145,7 +145,7 @@ def test_a_tap_shows_what_is_emitted_once_and_what_a_sink_executes() -> None:
     def tapped(component: str) -> Any:
         return lambda core, seen, now_ns: Tap(core, seen, now_ns, component, 1_000_000_000)
 
-    _, events = run(topology_of(COUNT, 5), tapped("split"), tapped("last"))
+    _, events = run(topology_of(COUNT, 5), tapped("last"), tapped("split"))
     assert {(event[3], event[5]) for event in events} == {
         ("default", "emitted"), ("lengths", "emitted"), ("default", "executed"),
     }
