@@ -38,7 +38,6 @@ from squall.engine.flow.bolt_collectors import BasicCollector, BatchCollector, B
 from squall.engine.flow.emitter import Emitter
 from squall.engine.flow.outbox import Outbox
 from squall.engine.flow.spout_collector import Gathered, OpenTrees, SpoutCollector
-from squall.engine.foreign.methods import Returned
 from squall.engine.foreign.text import text_of_error, where_of
 from squall.engine.report.metrics import SpoutStats, TaskStats
 from squall.engine.tracking.attempts import Limits
@@ -129,8 +128,7 @@ class Assembler:
             runner.give(made, emits)
         else:
             use_fast_emit(collector, self._fast)
-        asked = "next_batch" if isinstance(user, BatchSpout) else "next_tuple"
-        made.returned = Returned(spec.id, task, asked, context.warn)
+        made.returned.warn = context.warn
         self._open(spec, task, "open", partial(user.open, self._conf_of(spec), context, made.own))
         if hooks := self._hooks(spec, context):
             watch_spout(hooks, made)
@@ -203,7 +201,7 @@ class Assembler:
             use_fast_emit(made.collector, self._fast)
         self._open(spec, task, "prepare", prepare)
         made.enter()
-        made.returned = Returned(spec.id, task, made.execute_name, context.warn)
+        made.returned.warn = context.warn
         if hooks := self._hooks(spec, context):
             watch_bolt(hooks, made)
         return made

@@ -140,7 +140,7 @@ class BoltTask:
         self.noted: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
         """Of a task with a thread of its own: wraps an `execute` so that the thread's watch sees each call."""
         self.execute_name = "execute_batch" if isinstance(user, BatchBolt) else "execute"
-        self.returned: Callable[[Any], None] = Returned(component, task, self.execute_name)
+        self.returned = Returned(component, task, self.execute_name)
         """Called with the value that `execute` returns, unless it is None."""
         self.at_once = 0
         """Tuples that it may have in `execute` at a time beside the worker's loop; 0: it runs in the loop."""

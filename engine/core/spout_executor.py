@@ -98,8 +98,9 @@ class SpoutTask:
         self.stats = stats
         self.adaptive = max_pending if isinstance(max_pending, PendingLimit) else None
         self.max_pending: int | None = max_pending.limit if isinstance(max_pending, PendingLimit) else max_pending
-        self.returned: Callable[[Any], None] = Returned(component, task, "next_tuple")
-        """Called with the value that `next_tuple` returns, unless it is None."""
+        asked = "next_batch" if isinstance(user, BatchSpout) else "next_tuple"
+        self.returned = Returned(component, task, asked)
+        """Called with the value that the spout returns when it is asked, unless it is None."""
         self.may_wait = False
         """True if `next_tuple` may wait, though all spouts run in turn."""
         self._done_at = -1
