@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from squall.engine.api.config import Config as Config
     from squall.engine.api.context import TopologyContext as TopologyContext
     from squall.engine.api.failure import Failure as Failure
-    from squall.engine.api.function_spout import spout as spout
     from squall.engine.api.functions import bolt as bolt
     from squall.engine.api.hooks import BoltAckInfo as BoltAckInfo
     from squall.engine.api.hooks import BoltExecuteInfo as BoltExecuteInfo
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from squall.engine.api.hooks import SpoutFailInfo as SpoutFailInfo
     from squall.engine.api.hooks import TaskHook as TaskHook
     from squall.engine.api.replaying import ReplayingSpout as ReplayingSpout
+    from squall.engine.api.replaying import spout as spout
     from squall.engine.api.stream import Emit as Emit
     from squall.engine.api.stream import Stream as Stream
     from squall.engine.api.topology import Topology as Topology
@@ -93,11 +93,10 @@ _HOMES = {
     "engine.api.context": "TopologyContext",
     "engine.api.failure": "Failure",
     "engine.api.functions": "bolt",
-    "engine.api.function_spout": "spout",
     "engine.api.hooks": "BoltAckInfo BoltExecuteInfo BoltFailInfo EmitInfo SpoutAckInfo SpoutFailInfo TaskHook",
     "engine.api.acked_prefix": "AckedPrefix",
     "engine.api.user_metrics": "DataPoint LoggingMetricsConsumer MetricsConsumer TaskInfo",
-    "engine.api.replaying": "ReplayingSpout",
+    "engine.api.replaying": "ReplayingSpout spout",
     "engine.api.stream": "Emit Stream",
     "engine.api.topology": "Topology",
     "engine.api.tuple": "Tuple",

@@ -20,7 +20,7 @@ Guarantees
       a notebook, and one inside of another function, travels by value, which needs cloudpickle. What is unpickled or
       copied is a component of its own, for one task.
 
-Relies on: `engine.api.function_spout` for `@spout`; this module holds what both have in common, and `@bolt`.
+Relies on: `engine.api.replaying` for `@spout`; this module holds what both have in common, and `@bolt`.
 """
 
 from __future__ import annotations
