@@ -28,13 +28,8 @@ if TYPE_CHECKING:
     from squall.engine.api.component import CustomGrouping as CustomGrouping
     from squall.engine.api.component import Spout as Spout
     from squall.engine.api.config import Config as Config
-    from squall.engine.api.consumer import DataPoint as DataPoint
-    from squall.engine.api.consumer import LoggingMetricsConsumer as LoggingMetricsConsumer
-    from squall.engine.api.consumer import MetricsConsumer as MetricsConsumer
-    from squall.engine.api.consumer import TaskInfo as TaskInfo
     from squall.engine.api.context import TopologyContext as TopologyContext
     from squall.engine.api.failure import Failure as Failure
-    from squall.engine.api.function_spout import spout as spout
     from squall.engine.api.functions import bolt as bolt
     from squall.engine.api.hooks import BoltAckInfo as BoltAckInfo
     from squall.engine.api.hooks import BoltExecuteInfo as BoltExecuteInfo
@@ -44,10 +39,15 @@ if TYPE_CHECKING:
     from squall.engine.api.hooks import SpoutFailInfo as SpoutFailInfo
     from squall.engine.api.hooks import TaskHook as TaskHook
     from squall.engine.api.replaying import ReplayingSpout as ReplayingSpout
+    from squall.engine.api.replaying import spout as spout
     from squall.engine.api.stream import Emit as Emit
     from squall.engine.api.stream import Stream as Stream
     from squall.engine.api.topology import Topology as Topology
     from squall.engine.api.tuple import Tuple as Tuple
+    from squall.engine.api.user_metrics import DataPoint as DataPoint
+    from squall.engine.api.user_metrics import LoggingMetricsConsumer as LoggingMetricsConsumer
+    from squall.engine.api.user_metrics import MetricsConsumer as MetricsConsumer
+    from squall.engine.api.user_metrics import TaskInfo as TaskInfo
     from squall.engine.build.builder import BoltDeclarer as BoltDeclarer
     from squall.engine.build.builder import Declarer as Declarer
     from squall.engine.build.builder import TopologyBuilder as TopologyBuilder
@@ -93,11 +93,10 @@ _HOMES = {
     "engine.api.context": "TopologyContext",
     "engine.api.failure": "Failure",
     "engine.api.functions": "bolt",
-    "engine.api.function_spout": "spout",
     "engine.api.hooks": "BoltAckInfo BoltExecuteInfo BoltFailInfo EmitInfo SpoutAckInfo SpoutFailInfo TaskHook",
     "engine.api.acked_prefix": "AckedPrefix",
-    "engine.api.consumer": "DataPoint LoggingMetricsConsumer MetricsConsumer TaskInfo",
-    "engine.api.replaying": "ReplayingSpout",
+    "engine.api.user_metrics": "DataPoint LoggingMetricsConsumer MetricsConsumer TaskInfo",
+    "engine.api.replaying": "ReplayingSpout spout",
     "engine.api.stream": "Emit Stream",
     "engine.api.topology": "Topology",
     "engine.api.tuple": "Tuple",

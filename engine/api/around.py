@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 from squall.engine.api.columns import ColumnBatch, Columns
 from squall.engine.api.stream import Stream
@@ -18,7 +18,15 @@ from squall.engine.api.tuple import Tuple, TupleSource
 
 class Around:
     """Stands for an object of the user's or the engine's: has its class, and all its attributes that a subclass does
-    not define. So the engine treats a component behind it as the kind that it is."""
+    not define. So the engine treats a component behind it as the kind that it is. A copy is made of what it was made of
+    itself, and has nothing of its life in a worker."""
+
+    _made_of: tuple[Any, ...]
+
+    def __new__(cls, *made_of: Any) -> Self:
+        around = super().__new__(cls)
+        around._made_of = made_of
+        return around
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -30,15 +38,15 @@ class Around:
     def __class__(self) -> Any:
         return self._inner.__class__
 
+    def __reduce__(self) -> Any:
+        return type(self), self._made_of
+
 
 # ---- a hidden last field ----
 
 
 class _WithoutLast(Around):
     """Stands for a custom grouping."""
-
-    def __reduce__(self) -> Any:
-        return _WithoutLast, (self._inner,)
 
     def choose_tasks(self, source_task: int, values: Any) -> Any:
         return self._inner.choose_tasks(source_task, values[:-1])

@@ -58,6 +58,7 @@ def own_loop() -> Iterator[None]:
 class _Asynchronous:
     """The common part: makes the method for tuples one that can be called with and without an event loop."""
 
+    _base_name: str
     _method: str
     _in_setup: Coroutine[Any, Any, None] | None = None
     """`setup` while it runs, for the worker, which tells the operator if it does not end."""
@@ -70,16 +71,12 @@ class _Asynchronous:
                 generates = inspect.isgeneratorfunction(found) or inspect.isasyncgenfunction(found)
                 kind = "a generator" if generates else "a def"
                 raise UsageError(
-                    f"{cls.__name__} defines {method} as {kind}; allowed in an {cls._base_name()}: async def {method}, "
+                    f"{cls.__name__} defines {method} as {kind}; allowed in an {cls._base_name}: async def {method}, "
                     "without yield"
                 )
         found = getattr(cls, cls._method)
         if not hasattr(found, "is_driven"):
             setattr(cls, cls._method, _driven(found))
-
-    @classmethod
-    def _base_name(cls) -> str:
-        return "AsyncBolt" if issubclass(cls, AsyncBolt) else "AsyncSpout"
 
     async def setup(self) -> None:
         """Called once, on the event loop, before the first tuple."""
@@ -157,7 +154,7 @@ class AsyncBolt(_Asynchronous, Bolt):
     """A bolt with `async def execute(self, tup)`, of which up to `max_in_flight` run at a time on one event loop. It
     acks and anchors itself, like a `Bolt`. Open sessions and pools in `setup`, close them in `teardown`."""
 
-    _method = "execute"
+    _base_name, _method = "AsyncBolt", "execute"
     blocking = True
     max_in_flight: int = 100
     """Most tuples of an executor in `execute` at a time."""
@@ -176,7 +173,7 @@ class AsyncSpout(_Asynchronous, Spout):
     """A spout with `async def next_tuple(self)`. asyncio tasks that it starts run only while it is in `next_tuple`.
     Open connections in `setup`, close them in `teardown`."""
 
-    _method = "next_tuple"
+    _base_name, _method = "AsyncSpout", "next_tuple"
     blocking = True
     _asked: asyncio.Task[Any] | None = None
     _closing: Future[None] | None = None

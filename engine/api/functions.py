@@ -20,7 +20,7 @@ Guarantees
       a notebook, and one inside of another function, travels by value, which needs cloudpickle. What is unpickled or
       copied is a component of its own, for one task.
 
-Relies on: `engine.api.function_spout` for `@spout`; this module holds what both have in common, and `@bolt`.
+Relies on: `engine.api.replaying` for `@spout`; this module holds what both have in common, and `@bolt`.
 """
 
 from __future__ import annotations
@@ -188,8 +188,10 @@ def _returning(call: Function, has_one_field: bool) -> Execute:
             emit_all(made, collector)
         elif kind in _NEVER_RUN:
             _refuse(call, made)
+        elif kind is Emit:
+            made.by(collector)
         elif made is not None:
-            _emit(collector, made, has_one_field)
+            collector.emit((made,) if has_one_field else made)
 
     return execute
 
@@ -202,20 +204,11 @@ def _yielding(call: Function, has_one_field: bool) -> Execute:
             if kind is tuple:
                 emit(made)
             elif kind is Emit:
-                _emit(collector, made, has_one_field)
+                made.by(collector)
             elif made is not None:
                 emit((made,) if has_one_field else made)
 
     return execute
-
-
-def _emit(collector: BasicCollector, made: Any, has_one_field: bool) -> None:
-    if made.__class__ is not Emit:
-        collector.emit((made,) if has_one_field else made)
-    elif made.task is None:
-        collector.emit(made.values, stream=made.stream)
-    else:
-        collector.emit_direct(made.task, made.values, stream=made.stream)
 
 
 _NEVER_RUN = frozenset({CoroutineType, AsyncGeneratorType})

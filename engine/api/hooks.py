@@ -3,7 +3,7 @@
 Guarantees: a task without hooks pays nothing for them; with hooks, they are called in the order of their addition,
 right after the event. An error in a hook counts as raised by the component.
 
-Relies on: `engine.core.emit_paths` and `engine.core.hook_calls`, which call them. Thread: the task's.
+Relies on: `engine.core.hook_calls`, which calls them. Thread: the task's.
 """
 
 from __future__ import annotations

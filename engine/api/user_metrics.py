@@ -1,24 +1,27 @@
-"""Metrics of users' components: counters, gauges and histograms, named by each task.
+"""Metrics of users' components: counters, gauges and histograms, named by each task. And metrics consumers, as in
+Storm: a class that is handed what every task did, once in `metrics_interval_secs`.
 
 Guarantees: a task has one metric per name, of one kind, however often it asks for it; counting is exact, and a
 histogram's percentile within 1/8 of the true value; metrics of several tasks and incarnations add up.
 
 Relies on: its caller for memory (`Allocate`); a worker gives shared memory, which outlives the worker. Thread: the
-task's, for its metrics; the worker's loop reads gauges.
+task's, for its metrics; the worker's loop reads gauges; a consumer's own, in the topology's first worker.
 """
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
 
 from squall.engine.errors import ComponentError
-from squall.engine.foreign.text import repr_of
+from squall.engine.foreign.text import repr_of, text_of_error
 
+log = logging.getLogger("squall.metrics")
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 MAX_NAME_CHARS = 200
 
@@ -30,7 +33,8 @@ _SIZE_BYTES = {COUNTER: _WORD, GAUGE: _WORD, HISTOGRAM: _WORD * (_BUCKETS + 2)}
 
 Allocate = Callable[[str, int, str, str, int], memoryview]
 """(component, task, kind, name, bytes) -> zeroed memory of a new metric."""
-ReportError = Callable[[str, int, BaseException], None]
+ReportError = Callable[[str, int, str], None]
+"""(component, task, text of the error)."""
 
 
 def _on_heap(component: str, task: int, kind: str, name: str, size: int) -> memoryview:
@@ -179,7 +183,7 @@ class UserMetrics:
                 self._metrics[key][2][0] = float(read())
             except BaseException as error:
                 del self._gauges[key]
-                report(key[0], key[1], error)
+                report(key[0], key[1], text_of_error(error))
 
     def readings(self) -> list[MetricReading]:
         return [
@@ -223,3 +227,58 @@ def _merged(histograms: list[Histogram]) -> dict[str, float]:
     for percent in (50, 90, 99):
         merged[f"p{percent}"] = min(largest, percentile(buckets, percent / 100))
     return merged | {"max": largest}
+
+
+# ---- metrics consumers ----
+
+
+@dataclass(frozen=True)
+class TaskInfo:
+    """The task that data points are of."""
+
+    src_component_id: str
+    """Its component."""
+    src_task_id: int
+    """The task."""
+    src_worker_host: str
+    """The node of its worker."""
+    src_worker_port: int
+    """The port of its worker."""
+    timestamp: int
+    """Seconds since 1970."""
+    update_interval_secs: float
+    """The setting `metrics_interval_secs`."""
+
+
+@dataclass(frozen=True)
+class DataPoint:
+    """One metric of a task: what was counted in the interval, a gauge's number, or a histogram's mean and count."""
+
+    name: str
+    """Storm's name of a count, such as `__execute-count`, or that of a metric of yours."""
+    value: Any
+    """A number; of a histogram, a dict with its `count` and `mean`."""
+
+
+class MetricsConsumer:
+    """Is handed metrics. Name the class in the setting `metrics_consumers`."""
+
+    def prepare(self, conf: Mapping[str, Any], argument: Any, context: Mapping[str, Any]) -> None:
+        """Called once, with the topology's settings, the `argument` of the setting, and the topology's `name`, `id` and
+        the `worker` that it runs in."""
+
+    def handle_data_points(self, task_info: TaskInfo, data_points: Sequence[DataPoint]) -> None:
+        """Called for each task in each interval."""
+
+    def cleanup(self) -> None:
+        """Called at the end, unless the worker is killed."""
+
+
+class LoggingMetricsConsumer(MetricsConsumer):
+    """Writes a line to the log for each data point."""
+
+    def handle_data_points(self, task_info: TaskInfo, data_points: Sequence[DataPoint]) -> None:
+        where = f"{task_info.src_worker_host}:{task_info.src_worker_port}"
+        task = f"{task_info.src_component_id}[{task_info.src_task_id}]"
+        for point in data_points:
+            log.info("%d\t%s\t%s\t%s\t%s", task_info.timestamp, where, task, point.name, point.value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
@@ -26,14 +26,9 @@ from squall.engine.core.backpressure import SPOUT_TURNS_PER_LIMIT
 from squall.engine.core.batch_spout import BatchSpoutExecutor
 from squall.engine.core.blocking import BlockingExecutor
 from squall.engine.core.blocking_spout import BlockingSpoutExecutor, Emits
-from squall.engine.core.emit_paths import use_fast_emit, watch_batches, watch_rows
-from squall.engine.core.executor import AnyBolt, BoltExecutor, BoltTask, TaskCrashed, call_for, entry_of
-from squall.engine.core.hook_calls import (
-    watch_answers,
-    watched_basic_execute,
-    watched_batch_execute,
-    watched_execute,
-)
+from squall.engine.core.emit_paths import use_fast_emit
+from squall.engine.core.executor import AnyBolt, BoltExecutor, BoltTask, TaskCrashed, call_for
+from squall.engine.core.hook_calls import watch_bolt, watch_spout
 from squall.engine.core.pending_limit import PendingLimit
 from squall.engine.core.spout_executor import TURN_NS, SpoutExecutor, SpoutTask
 from squall.engine.core.surroundings import Surroundings
@@ -42,8 +37,7 @@ from squall.engine.errors import ComponentError, FailedTuple, SquallError
 from squall.engine.flow.bolt_collectors import BasicCollector, BatchCollector, BoltCollector
 from squall.engine.flow.emitter import Emitter
 from squall.engine.flow.outbox import Outbox
-from squall.engine.flow.spout_collector import Gathered, SpoutCollector
-from squall.engine.foreign.methods import Returned, checked
+from squall.engine.flow.spout_collector import Gathered, OpenTrees, SpoutCollector
 from squall.engine.foreign.text import text_of_error, where_of
 from squall.engine.report.metrics import SpoutStats, TaskStats
 from squall.engine.tracking.attempts import Limits
@@ -63,7 +57,6 @@ class Assembler:
         self.around = around
         self.core = WorkerCore(topology, plan, config, me, peers, around)
         self._warned: set[str] = set()
-        self._blocking_spouts: list[BlockingSpoutExecutor] = []
         self._turn_bytes = config.link_window_bytes // SPOUT_TURNS_PER_LIMIT
         self._rng = random.Random(None if config.seed is None else config.seed * 1009 + me)
         self._conf = config.for_components()
@@ -87,12 +80,9 @@ class Assembler:
         order = self.topology.downstream()
         self.core.bolts.sort(key=lambda bolt: order.index(bolt.tasks[0].component))
         for runner in self.core.blocking:
-            first = runner.tasks[0]
-            runner.start(
-                f"{first.component}[{first.task}]", self.core.post, self.core.post_resets, self.around.wake,
-                self.core.outbox.edges.next, self.config.execute_timeout_of(self.topology[first.component].config),
-            )
-        for spout in self._blocking_spouts:
+            limit_secs = self.config.execute_timeout_of(self.topology[runner.tasks[0].component].config)
+            runner.start(self.core.post, self.core.post_resets, self.core.outbox.edges.next, limit_secs)
+        for spout in self.core.spouts:
             spout.start()
         return self.core
 
@@ -100,9 +90,8 @@ class Assembler:
         in_batches, turn_ns = isinstance(spec.component, BatchSpout), None if self.around.deterministic else TURN_NS
         runner: SpoutExecutor
         if spec.component.blocking and not self.around.deterministic:
-            outbox, name = self.around.parts.new_outbox(), f"{spec.id}[{executor.first_task}]"
-            runner = BlockingSpoutExecutor(outbox, name, self.core.absorb, self.around.wake, self._turn_bytes)
-            self._blocking_spouts.append(runner)
+            outbox = self.around.parts.new_outbox()
+            runner = BlockingSpoutExecutor(outbox, self.core.absorb, self.around.wake, self._turn_bytes)
         else:
             make_runner = BatchSpoutExecutor if in_batches else SpoutExecutor
             runner = make_runner([], self.around.at_hand, turn_ns, self._turn_bytes)
@@ -112,52 +101,37 @@ class Assembler:
 
     def _spout_task(self, spec: ComponentSpec, task: int, runner: SpoutExecutor) -> None:
         """Make a task, open it and add it to its executor."""
-        user, context, pending, stats, roots = self._spout_parts(spec, task)
-        report = self._report(spec, task)
-        own = collector = SpoutCollector(
-            self._emitter(spec, task, self.core.outbox, context), pending, roots(), report, self.around.least_block
-        )
-        made = SpoutTask(
-            spec.id, task, user, collector, pending, stats, self._max_pending(spec), self.around.said_quiet
-        )
-        runner.tasks.append(made)
-        if isinstance(runner, BlockingSpoutExecutor):
-            # The loop itself emits held messages, so it has an emitter of its own.
-            emits = Emits(pending)
-            own = SpoutCollector(
-                self._emitter(spec, task, runner.outbox, context), emits, roots(), report, self.around.least_block
-            )
-            use_fast_emit(own, self._fast)
-            runner.give(made, own, emits)
-        elif isinstance(user, BatchSpout):
-            # Rows must not overtake batches that are gathered: the plain path sees to it.
-            own.gathered = Gathered()
-        else:
-            use_fast_emit(own, self._fast)
-        asked = "next_batch" if isinstance(user, BatchSpout) else "next_tuple"
-        made.returned = Returned(spec.id, task, asked, context.warn)
-        made.may_wait = spec.component.blocking
-        self._open(spec, task, "open", partial(user.open, self._conf_of(spec), context, own))
-        if hooks := self._hooks(spec, context):
-            began_ns = watch_answers(hooks, made)
-            watch_rows(own, hooks, began_ns)
-            watch_batches(own, hooks, began_ns)
-
-    def _spout_parts(
-        self, spec: ComponentSpec, task: int
-    ) -> tuple[Spout, TopologyContext, OpenMessages, SpoutStats, Callable[[], Iterator[int] | None]]:
-        """Make the parts of a spout task: the user's object, its context, its open messages, its counters, and the
-        function that makes its sources of root ids."""
+        around, core = self.around, self.core
         user: Spout = self._copy(spec, task)
-        stats = self.core.stats[task] = SpoutStats(self.around.account(task))
+        stats = core.stats[task] = SpoutStats(around.account(task))
         context = self._context(spec, task)
         acker = None if self._acker_turns is None else next(self._acker_turns)
         pending = self._pending(spec, task, stats, context.task_index, acker)
 
-        def new_roots() -> Iterator[int] | None:
-            return None if acker is None else self.around.parts.root_ids(acker, self.around.parts.draw)
+        def new_collector(outbox: Outbox, trees: OpenTrees) -> SpoutCollector:
+            emitter = self._emitter(spec, task, outbox, context)
+            roots = None if acker is None else around.parts.root_ids(acker, around.parts.draw)
+            return SpoutCollector(emitter, trees, roots, self._report(spec, task), around.least_block)
 
-        return user, context, pending, stats, new_roots
+        collector = new_collector(core.outbox, pending)
+        made = SpoutTask(spec.id, task, user, collector, pending, stats, self._max_pending(spec))
+        made.said_quiet, made.may_wait = around.said_quiet, spec.component.blocking
+        runner.tasks.append(made)
+        if isinstance(user, BatchSpout):
+            # Rows must not overtake batches that are gathered: the plain path sees to it.
+            collector.gathered = Gathered()
+        elif isinstance(runner, BlockingSpoutExecutor):
+            # The loop itself emits held messages, so it has an emitter of its own.
+            emits = Emits(pending)
+            made.own = new_collector(runner.outbox, emits)
+            use_fast_emit(made.own, self._fast)
+            runner.give(made, emits)
+        else:
+            use_fast_emit(collector, self._fast)
+        made.returned.warn = context.warn
+        self._open(spec, task, "open", partial(user.open, self._conf_of(spec), context, made.own))
+        if hooks := self._hooks(spec, context):
+            watch_spout(hooks, made)
 
     def _max_pending(self, spec: ComponentSpec) -> int | PendingLimit | None:
         limit: int | str | None = spec.config.get("max_spout_pending", self.config.max_spout_pending)
@@ -180,7 +154,7 @@ class Assembler:
             init=tracking.init_tree if acker is None else tracking.init_for(acker),
             forget=tracking.forget_tree,
             give_up=partial(around.dead_letter, spec.id, task),
-            note=partial(around.note_failures, spec.id, task),
+            note=partial(self.core.note_failures, spec.id, task),
             init_block=None if acker is None else tracking.init_block_for(acker),
             tell_stop=around.stop,
             permit=around.trial_permit,
@@ -191,59 +165,46 @@ class Assembler:
         return made
 
     def _bolt_executor(self, spec: ComponentSpec, executor: ExecutorPlan) -> None:
-        tick_secs = spec.config.get("tick_tuple_freq_secs", self.config.tick_tuple_freq_secs)
         bolt: AnyBolt = spec.component  # type: ignore[assignment]
-        around, own_thread = self.around, bolt.blocking and not self.around.deterministic
-        outbox = around.parts.new_outbox() if own_thread else self.core.outbox
-        tasks = []
-        for task in executor.tasks:
-            user: Any = self._copy(spec, task)
-            stats = self.core.stats[task] = TaskStats()
-            context = self._context(spec, task)
-            emitter = self._emitter(spec, task, outbox, context)
-            made_task = BoltTask(spec.id, task, user, stats, tick_secs)
-            tasks.append(made_task)
-            report = self._report(spec, task)
-            made_task.collector = self._prepared(spec, made_task, emitter, context, report)
-        make: type[BoltExecutor] = BlockingExecutor if own_thread else BoltExecutor
-        if own_thread and isinstance(bolt, AsyncBolt):
-            # Imported here: asyncio takes its time, and few topologies need it.
-            from squall.engine.core.async_bolt import AsyncExecutor
+        make: type[BoltExecutor] = BoltExecutor
+        outbox, at_once = self.core.outbox, 0
+        if bolt.blocking and not self.around.deterministic:
+            make, outbox, at_once = BlockingExecutor, self.around.parts.new_outbox(), 1
+            if isinstance(bolt, AsyncBolt):
+                # Imported here: asyncio takes its time, and few topologies need it.
+                from squall.engine.core.async_bolt import AsyncExecutor
 
-            make = AsyncExecutor
-        for made_task in tasks if own_thread else ():
-            made_task.at_once = bolt.max_in_flight if isinstance(bolt, AsyncBolt) else 1
-        made = make(spec, tasks, outbox, self.core.source, self.config, around, self._turn_bytes)
+                make, at_once = AsyncExecutor, bolt.max_in_flight
+        tasks = [self._bolt_task(spec, task, outbox) for task in executor.tasks]
+        for task in tasks:
+            task.at_once = at_once
+        made = make(spec, tasks, outbox, self.core.source, self.config, self.around, self._turn_bytes)
         self.core.add_bolt_executor(made)
 
-    def _prepared(
-        self, spec: ComponentSpec, task: BoltTask, emitter: Emitter, context: TopologyContext,
-        report: Callable[[BaseException], None],
-    ) -> BasicCollector | BoltCollector | BatchCollector:
-        """Prepare the user's object of a task; the collector that it has been given."""
-        user: Any = task.user
+    def _bolt_task(self, spec: ComponentSpec, task: int, outbox: Outbox) -> BoltTask:
+        """Make a task and prepare it."""
+        user: Any = self._copy(spec, task)
+        stats = self.core.stats[task] = TaskStats()
+        context = self._context(spec, task)
+        emitter, report = self._emitter(spec, task, outbox, context), self._report(spec, task)
+        tick_secs = spec.config.get("tick_tuple_freq_secs", self.config.tick_tuple_freq_secs)
+        made = BoltTask(spec.id, task, user, stats, tick_secs)
         prepare = partial(user.prepare, self._conf_of(spec), context)
-        collector: BasicCollector | BoltCollector | BatchCollector
-        if isinstance(user, BasicBolt):
-            collector, watched = BasicCollector(emitter, report), watched_basic_execute
-        elif isinstance(user, BatchBolt):
-            collector, watched = BatchCollector(emitter, report), watched_batch_execute
+        if isinstance(user, BatchBolt):
+            made.collector = BatchCollector(emitter, report)
         else:
-            collector, watched = BoltCollector(emitter, self.around.worker, report, task.stats), watched_execute
-            prepare = partial(prepare, collector)
-        if not isinstance(collector, BatchCollector):
-            use_fast_emit(collector, self._fast)
-        self._open(spec, task.task, "prepare", prepare)
-        task.execute = entry_of(user)  # what `prepare` may have put there
-        task.returned = Returned(spec.id, task.task, task.execute_name, context.warn)
-        if hooks := self._hooks(spec, context):
-            if isinstance(collector, BatchCollector):
-                watch_batches(collector, hooks)
+            if isinstance(user, BasicBolt):
+                made.collector = BasicCollector(emitter, report)
             else:
-                watch_rows(collector, hooks)
-            may_return = isinstance(user, AsyncBolt)
-            task.execute = watched(hooks, task.execute if may_return else checked(task.execute, task.returned))
-        return collector
+                made.collector = BoltCollector(emitter, self.around.worker, report, stats)
+                prepare = partial(prepare, made.collector)
+            use_fast_emit(made.collector, self._fast)
+        self._open(spec, task, "prepare", prepare)
+        made.enter()
+        made.returned.warn = context.warn
+        if hooks := self._hooks(spec, context):
+            watch_bolt(hooks, made)
+        return made
 
     def _open(self, spec: ComponentSpec, task: int, doing: str, call: Callable[[], object]) -> None:
         def opening() -> None:

@@ -64,7 +64,7 @@ class _Lot:
 class AsyncExecutor(BlockingExecutor):
     """Runs the tasks of an AsyncBolt. Thread: its own for names with an underscore, the worker's loop for the rest."""
 
-    def start(self, *arguments: Any) -> None:
+    def _take_tasks(self) -> None:
         self._loop = asyncio.new_event_loop()
         self.in_flight: dict[asyncio.Task[None], tuple[BoltTask, Tuple, asyncio.Timeout]] = {}
         """The tuples in `execute`, and their time limits."""
@@ -73,9 +73,6 @@ class AsyncExecutor(BlockingExecutor):
         self._ended: list[Callable[[], None]] = []
         self._ended_by: TaskCrashed | None = None
         self._look_again_at = 0.0
-        super().start(*arguments)
-
-    def _note_calls(self) -> None:
         for task in self.tasks:
             wrap(task.collector, lambda name, call: self._on_loop(call), "emit", "emit_direct", "ack", "fail")
 
@@ -215,8 +212,8 @@ class AsyncExecutor(BlockingExecutor):
             else:
                 self._refuse(task, tup, error)
         self._count(lot, tup, self.now_ns() - begin_ns)
-        if self.watch is not None:
-            self.watch.ended(task, tup, begin_ns)
+        for watch in self.watches:
+            watch.ended(task, tup, begin_ns)
 
     def _refuse(self, task: BoltTask, tup: Tuple, error: BaseException) -> None:
         try:

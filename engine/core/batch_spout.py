@@ -8,9 +8,6 @@ Thread: the worker's loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from squall.engine.core.spout_executor import INPUT, NOTHING, PENDING_LIMIT, RETRY, SpoutExecutor, SpoutTask
 
 _ROWS_PER_EMIT, _MOST_ROWS_PER_EMIT = 4, 32
@@ -65,7 +62,7 @@ class BatchSpoutExecutor(SpoutExecutor):
     def _ask(task: SpoutTask, rows: int, ends_ns: int | None) -> bool:
         """Ask for up to `rows` rows, until the task has no more or this time; return True if it may have more."""
         collector, now_ns = task.collector, task.pending.now_ns
-        ask: Callable[..., Any] = task.asks or task.user.next_batch  # type: ignore[attr-defined]
+        ask = task.outermost.next_batch
         while rows > 0:
             before = collector.emitted
             if (value := ask(rows)) is not None:

@@ -70,14 +70,13 @@ class BlockingExecutor(BoltExecutor):
     """The errors of what the thread did at its orderly end."""
 
     def start(
-        self, name: str, post: Callable[[Handover], None], post_resets: Callable[[Iterable[int]], None],
-        wake: Callable[[], None], new_edge: Callable[[], int], execute_timeout_secs: float | None,
+        self, post: Callable[[Handover], None], post_resets: Callable[[Iterable[int]], None],
+        new_edge: Callable[[], int], execute_timeout_secs: float | None,
     ) -> None:
-        """`post` and `post_resets` (roots) pass output to the loop, and `wake` wakes it; any thread may call them.
-        `new_edge`: see `Batch.split`."""
+        """`post` and `post_resets` (roots) pass output to the loop; any thread may call them. `new_edge`: see
+        `Batch.split`."""
         self._post = post
         self._post_resets = post_resets
-        self._wake = wake
         self._new_edge = new_edge
         self._at_hand = [0]
         self.execute_timeout_secs = execute_timeout_secs
@@ -96,18 +95,20 @@ class BlockingExecutor(BoltExecutor):
         self._doing: tuple[BoltTask, Sequence[int]] | None = None
         """The task in whose `execute` the thread is, and the roots of the trees of its tuple."""
         self.outbox.pass_resets_to(self._reset)
-        self._note_calls()
         for task in self.tasks:
             if task.cost is not None:
                 task.cost = CallCost(_CALL_NS, task.cost.set_rows)
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        first = self.tasks[0]
+        self._thread = threading.Thread(target=self._run, name=f"{first.component}[{first.task}]", daemon=True)
+        self._take_tasks()
         self._thread.start()
 
-    def _note_calls(self) -> None:
+    def _take_tasks(self) -> None:
+        """Prepare the tasks to be executed by the thread."""
         if self.execute_timeout_secs is not None:
             for task in self.tasks:
-                task.genuine, task.noted = task.execute, partial(self._noted, task)
-                task.execute = task.noted(task.execute)
+                task.noted = partial(self._noted, task)
+                task.enter()
 
     def _noted(self, task: BoltTask, execute: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap `execute` so that it notes the tuple at hand."""
@@ -207,7 +208,7 @@ class BlockingExecutor(BoltExecutor):
     def _tick_ended(self) -> None:
         """Count a tick, once what it led to is handed over, and have the loop give more."""
         self._ticks_ended += 1
-        self._wake()
+        self._around.wake()
 
     def stop(self) -> bool:
         """End the thread after its present slice; no spout waits for the tuples queued behind. Returns True if it has

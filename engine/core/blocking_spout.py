@@ -28,7 +28,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from squall.engine.api.failure import Failure
 from squall.engine.core.blocking import JOIN_SECS, Handover
 from squall.engine.core.closing import ThreadEnd
 from squall.engine.core.emit_paths import wrap
@@ -43,9 +42,8 @@ from squall.engine.core.spout_executor import (
 )
 from squall.engine.flow.blocks import Block
 from squall.engine.flow.outbox import Outbox
-from squall.engine.flow.spout_collector import AddBlock, SpoutCollector
+from squall.engine.flow.spout_collector import AddBlock
 from squall.engine.foreign.methods import checked
-from squall.engine.tracking.fate import Letter
 from squall.engine.tracking.open_messages import OpenMessages
 
 _IN_CALL_JOIN_SECS = 1.0
@@ -65,6 +63,9 @@ class Emits:
         self.attempts = messages.attempts
         self.now_ns = messages.now_ns
         self._entries: list[Callable[[], object]] = []
+        self.add = partial(self._note, 1, messages.add)
+        self.hold = partial(self._note, 1, messages.hold)
+        self.bury = partial(self._note, 1, messages.bury)
         self._noted = 0
         """Messages among these."""
         self.untracked: list[Any] = []
@@ -84,9 +85,6 @@ class Emits:
         self._entries.clear()
         self._noted = 0
 
-    def add(self, root: int, message_id: Any, values: Any, xor: int, mask: int) -> None:
-        self._note(1, self._messages.add, root, message_id, values, xor, mask)
-
     @property
     def add_block(self) -> AddBlock | None:
         add_block = self._messages.add_block
@@ -94,12 +92,6 @@ class Emits:
 
     def _note_block(self, add_block: AddBlock, block: Block, *trees: Any) -> None:
         self._note(block.members, add_block, block, *trees)
-
-    def hold(self, message_id: Any, values: Any) -> None:
-        self._note(1, self._messages.hold, message_id, values)
-
-    def bury(self, message_id: Any, values: Any, failure: Failure) -> None:
-        self._note(1, self._messages.bury, message_id, values, failure)
 
     def answer_untracked(self, message_id: Any) -> None:
         self.untracked.append(message_id)
@@ -109,14 +101,14 @@ class BlockingSpoutExecutor(SpoutExecutor):
     """Runs spout tasks on a thread."""
 
     def __init__(
-        self, outbox: Outbox, name: str, absorb: Callable[[Handover], None], wake: Callable[[], None], turn_bytes: int
+        self, outbox: Outbox, absorb: Callable[[Handover], None], wake: Callable[[], None], turn_bytes: int
     ) -> None:
         """`outbox` is the thread's; `absorb` takes its emits into the loop; `wake` has the loop take a turn."""
         super().__init__([], turn_ns=None, turn_bytes=turn_bytes)
         self.outbox = outbox
         self._absorb = absorb
         self._wake = wake
-        self._thread = threading.Thread(target=self._thread_run, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._thread_run, daemon=True)
         self._thread_end = ThreadEnd(self.tasks, "close")
         self.end_errors = self._thread_end.errors
         self._changed = threading.Condition()
@@ -132,14 +124,16 @@ class BlockingSpoutExecutor(SpoutExecutor):
         self._stopping = False
         self._crash: BaseException | None = None
 
-    def give(self, task: SpoutTask, own: SpoutCollector, emits: Emits) -> None:
-        """Give a task to the thread, at set-up: `own` is the collector that its user has, which enters into `emits`."""
-        task.own, task.may_look, task.make_call = own, False, partial(self._post, task)
+    def give(self, task: SpoutTask, emits: Emits) -> None:
+        """Give a task to the thread, at set-up: the collector that its user has enters into `emits`."""
+        task.may_look, task.make_call, task.lock = False, partial(self._post, task), self._changed
         self._emits.append(emits)
-        own.gathers = own.refuses_batches = True
-        wrap(own, lambda _, emit: partial(self._emit_in_turn, task, emits, emit), *_IN_TURN)
+        task.own.gathers = task.own.refuses_batches = True
+        wrap(task.own, lambda _, emit: partial(self._emit_in_turn, task, emits, emit), *_IN_TURN)
 
     def start(self) -> None:
+        first = self.tasks[0]
+        self._thread.name = f"{first.component}[{first.task}]"
         self._thread.start()
 
     # ---- with the lock ----
@@ -221,10 +215,6 @@ class BlockingSpoutExecutor(SpoutExecutor):
         with self._changed:
             return self._crash is not None or (bool(self._calls) and not self._asking) or self._has_emits
 
-    def give_back(self, task: SpoutTask, letter: Letter) -> None:
-        with self._changed:
-            super().give_back(task, letter)
-
     def end(self) -> None:
         """Have the thread tell the remaining answers, close its tasks and end. `stop` waits for it."""
         with self._changed:
@@ -261,7 +251,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
             self._tell()
         # Without the lock: it is the user's code.
         while emits.untracked:
-            task.listener.ack(emits.untracked.pop(0))
+            task.outermost.ack(emits.untracked.pop(0))
         return emitted
 
     def _thread_run(self) -> None:

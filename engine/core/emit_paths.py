@@ -12,18 +12,15 @@ and errors (`tests/unit/test_emit_paths.py`). Without hooks nothing is wrapped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
-from squall.engine.api.hooks import BoltAckInfo, BoltFailInfo, Hooks
 from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.api.topology import FIELDS
 from squall.engine.api.tuple import Anchors, Tuple
-from squall.engine.flow.bolt_collectors import BasicCollector, BatchCollector, BoltCollector
+from squall.engine.flow.bolt_collectors import BasicCollector, BoltCollector
 from squall.engine.flow.emitter import UNNAMED, BatchFor, Route, StreamOut
 from squall.engine.flow.spout_collector import SpoutCollector
-from squall.engine.foreign.identity import key_of
 
 AnyCollector = SpoutCollector | BoltCollector | BasicCollector
 Emit = Callable[..., list[int]]
@@ -188,55 +185,3 @@ def _fast_basic(collector: BasicCollector, out: StreamOut, route: Route, batch_f
         return [batch.target]
 
     return emit
-
-
-# ---- wrappers ----
-
-
-def watch_batches(
-    collector: SpoutCollector | BatchCollector, hooks: Hooks, began_ns: dict[Any, int] | None = None
-) -> None:
-    """Have the hooks see each row of the batches that a component emits. `began_ns`: see `watch_rows`."""
-    for name, out in collector.emitter.streams.items():
-        out.watch = partial(hooks.emitted, name)
-    if isinstance(collector, SpoutCollector) and began_ns is not None:
-        began = began_ns
-
-        def note(message_ids: Iterable[Any]) -> None:
-            now_ns = hooks.now_ns()
-            began.update((key_of(message_id), now_ns) for message_id in message_ids)
-
-        collector.note_ids = note
-
-
-def watch_rows(collector: AnyCollector, hooks: Hooks, began_ns: dict[Any, int] | None = None) -> None:
-    """Have the hooks see what a component emits and acks, a tuple at a time. `began_ns`: message's key -> time of its
-    emit, which is noted there."""
-
-    def watched_emit(name: str, emit: Emit) -> Emit:
-        values_at = 0 if name == "emit" else 1
-
-        def watched(*arguments: Any, **named: Any) -> list[int]:
-            message_id = named.get("message_id")
-            if began_ns is not None and message_id is not None:
-                # Before the emit: without ackers it is answered before the emit returns.
-                began_ns[key_of(message_id)] = hooks.now_ns()
-            tasks = emit(*arguments, **named)
-            values = arguments[values_at] if len(arguments) > values_at else named["values"]
-            return hooks.emitted(named.get("stream", DEFAULT_STREAM), values, tasks)
-
-        return watched
-
-    def watched_end(name: str, end: Callable[[Tuple], None]) -> Callable[[Tuple], None]:
-        told, info = {"ack": ("bolt_ack", BoltAckInfo), "fail": ("bolt_fail", BoltFailInfo)}[name]
-
-        def watched(tup: Tuple) -> None:
-            end(tup)
-            if not tup.is_tick:
-                hooks.tell(told, info(hooks.task, tup))
-
-        return watched
-
-    wrap(collector, watched_emit, "emit", "emit_direct")
-    if isinstance(collector, BoltCollector):
-        wrap(collector, watched_end, "ack", "fail")

@@ -15,10 +15,11 @@ No I/O: time comes from a clock, tuples come in batches, results go to an outbox
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Container
+from collections.abc import Callable, Collection, Container, Sequence
+from functools import partial
 from itertools import islice
 from sys import getrefcount
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from squall.engine.api.columns import ColumnBatch, Columns
 from squall.engine.api.component import BasicBolt, BatchBolt, Bolt
@@ -52,7 +53,7 @@ Process = Callable[["BoltTask", Batch], None]
 """Executes a batch."""
 
 
-class Watch(Protocol):
+class Watch:
     """Told of the batches of a worker (see `engine.core.watch`)."""
 
     def left(self, batch: Batch) -> None:
@@ -63,12 +64,16 @@ class Watch(Protocol):
 
     def execute(self, process: Process, task: BoltTask, batch: Batch) -> None:
         """Execute a batch by `process`, or by it in pieces. Thread: the executor's."""
+        process(task, batch)
 
     def ended(self, task: BoltTask, tup: Tuple, began_ns: int) -> None:
         """A coroutine that executed a tuple has ended. Thread: the executor's."""
 
     def acked(self, task: int, roots: Container[int]) -> None:
         """Messages of a spout task here are processed; told before the spout is."""
+
+    def failed(self, task: int, message_ids: Sequence[Any], failure: Failure) -> None:
+        """Messages of a spout task here have failed."""
 
 
 SLICE_NS = 5_000_000
@@ -113,16 +118,11 @@ class TaskHung(TaskCrashed):
         SquallError.__init__(self, f"{component}[{task}] hung {self.error_text}")
 
 
-def entry_of(user: AnyBolt) -> Callable[..., Any]:
-    """The method of a bolt that takes its tuples."""
-    return user.execute_batch if isinstance(user, BatchBolt) else user.execute
-
-
 class BoltTask:
     """One task of a bolt, whichever kind: its queue, its counters, its user object."""
 
     __slots__ = (
-        "at_once", "collector", "component", "cost", "execute", "execute_name", "genuine", "inbox", "noted",
+        "at_once", "collector", "component", "cost", "execute", "execute_name", "inbox", "noted", "outermost",
         "processed", "processed_bytes", "received", "received_bytes", "returned", "row_ns", "slice_rows", "stats",
         "task", "tick_ns", "ticks_at_ns", "ticks_done", "ticks_put", "user", "wait_ns", "waits_until_ns",
     )
@@ -131,16 +131,16 @@ class BoltTask:
         self.component = component
         self.task = task
         self.user = user
-        self.execute: Callable[..., Any] = entry_of(user)
-        """The user's method, or a wrapper around it (see `engine.core.hook_calls`)."""
+        self.outermost: Any = user
+        """The user's object, or what `engine.core.hook_calls` puts around it."""
+        self.execute: Callable[..., Any]
+        """Its method that takes tuples, as `enter` found it."""
         self.collector: Any = None
         """Of the bolt's kind; set when the task is prepared."""
-        self.genuine: Callable[..., Any] | None = None
-        """`execute` without tampering (see `engine.core.hook_calls`), once that is needed."""
         self.noted: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
         """Of a task with a thread of its own: wraps an `execute` so that the thread's watch sees each call."""
         self.execute_name = "execute_batch" if isinstance(user, BatchBolt) else "execute"
-        self.returned: Callable[[Any], None] = Returned(component, task, self.execute_name)
+        self.returned = Returned(component, task, self.execute_name)
         """Called with the value that `execute` returns, unless it is None."""
         self.at_once = 0
         """Tuples that it may have in `execute` at a time beside the worker's loop; 0: it runs in the loop."""
@@ -165,6 +165,19 @@ class BoltTask:
         self.ticks_at_ns = 0
         self.ticks_put = self.ticks_done = 0
         """Ticks of `received` and `processed`; no published counter includes them."""
+        self.enter()
+
+    def enter(self) -> None:
+        """Execute by the outermost object's method from now on, as it is now: `prepare` may have put another there."""
+        execute = getattr(self.outermost, self.execute_name)
+        self.execute = execute if self.noted is None else self.noted(execute)
+
+    def refresh_stats(self) -> None:
+        """Bring the gauges and derived counters of `stats` up to date."""
+        stats = self.stats
+        stats.emitted, stats.in_queue = self.collector.emitter.emitted, self.in_queue
+        if isinstance(self.user, BasicBolt | BatchBolt):
+            stats.acked = max(0, stats.executed - stats.failed)  # a thread counts failures first
 
     @property
     def in_queue(self) -> int:
@@ -200,8 +213,8 @@ class BoltExecutor:
         if slice_ns is None:
             for task in tasks:
                 task.slice_rows = _FIRST_SLICE_ROWS
-        self.watch: Watch | None = None
-        """Sees what it executes (`engine.core.watch`)."""
+        self.watches: Sequence[Watch] = ()
+        """See what it executes (`engine.core.watch`)."""
         self.held = 0
         """How many of the tasks it can send to are full. While there are any, it is not run."""
         self.acted = False
@@ -300,13 +313,12 @@ class BoltExecutor:
             batch = batch.split(count, self.outbox.edges.next)
         before_bytes = 0 if self._slice_ns else self.outbox.bytes
         size_bytes, untracked = batch.bytes, batch.untracked_rows()
-        watch, begin = self.watch, now_ns()
+        process, begin = self._process, now_ns()
+        for watch in self.watches:
+            process = partial(watch.execute, process)
         self._at_hand[0] = number
         try:
-            if watch is None:
-                self._process(task, batch)
-            else:
-                watch.execute(self._process, task, batch)
+            process(task, batch)
         finally:
             self._at_hand[0] = 0
             stats = task.stats
@@ -373,12 +385,9 @@ class BoltExecutor:
     ) -> None:
         if batch.stream != TICK_STREAM:
             task.stats.failed += 1
-        if issubclass(type(error), FailedTuple):
-            # The tree has failed, but its other tuples are executed all the same, as in Storm.
-            self.outbox.fail_roots(collector.trees(), self.refused(task, error))
-        else:
-            self.outbox.fail_roots(collector.trees(), self.raised(task, error, f"tuple {repr_of(values)}"))
-            self.end_or_go_on(task, error)
+        # The tree has failed, but its other tuples are executed all the same, as in Storm.
+        self.outbox.fail_roots(collector.trees(), self.failure_of(task, error, (values,)))
+        self.end_or_go_on(task, error)
 
     def _process_plain(self, task: BoltTask, batch: Batch) -> None:
         execute, collector = task.execute, task.collector
@@ -398,11 +407,8 @@ class BoltExecutor:
 
     def refuse_plain(self, task: BoltTask, tup: Tuple, error: BaseException) -> None:
         """`execute` of a bolt that acks itself raised an error. Raises TaskCrashed if the worker shall end."""
-        if issubclass(type(error), FailedTuple):
-            self.fail_plain(task, tup, self.refused(task, error))
-        else:
-            self.fail_plain(task, tup, self.raised(task, error, f"tuple {repr_of(tup.values)}"))
-            self.end_or_go_on(task, error)
+        self.fail_plain(task, tup, self.failure_of(task, error, (tup.values,)))
+        self.end_or_go_on(task, error)
 
     def fail_plain(self, task: BoltTask, tup: Tuple, failure: Failure) -> None:
         """Fail a tuple whose `execute` did not end as it should."""
@@ -419,7 +425,10 @@ class BoltExecutor:
                 task.stats.failed += 1
 
     def end_or_go_on(self, task: BoltTask, error: BaseException) -> None:
-        """Handle an exception of user code, once the trees at hand have failed: end or go on, as configured."""
+        """Handle an exception of user code, once the trees at hand have failed: end or go on, as configured. That of a
+        FailedTuple is then done."""
+        if issubclass(type(error), FailedTuple):
+            return
         task.stats.errors += 1
         if self._crash or (self._around.interrupts and issubclass(type(error), KeyboardInterrupt)):
             raise TaskCrashed(task.component, task.task, task.execute_name, error) from error
@@ -429,13 +438,12 @@ class BoltExecutor:
         """Make a failure of one of the tasks."""
         return Failure(reason, task.component, task.task, self._around.worker, error)
 
-    def refused(self, task: BoltTask, error: BaseException) -> Failure:
-        """Make the failure of what was given to the user's code, which raised FailedTuple."""
-        reason = UNAVAILABLE if issubclass(type(error), Unavailable) else FAILED
-        return self.failure(task, reason, line_of_error(error))
-
-    def raised(self, task: BoltTask, error: BaseException, given: str, among: int = 1) -> Failure:
-        """Make the failure of what was `given` to the user's code, which raised."""
+    def failure_of(self, task: BoltTask, error: BaseException, rows: Sequence[Any], among: int = 1) -> Failure:
+        """Make the failure of the rows that were given to the user's code, which raised."""
+        if issubclass(type(error), FailedTuple):
+            reason = UNAVAILABLE if issubclass(type(error), Unavailable) else FAILED
+            return self.failure(task, reason, line_of_error(error))
+        given = f"tuple {repr_of(tuple(*rows))}" if len(rows) == 1 else f"a batch of {len(rows):,} rows"
         return Failure(
             reason_of(error), task.component, task.task, self._around.worker, text_of_error(error), among=among,
             where=f"{where_of(error)} with {given}".lstrip(),
@@ -454,36 +462,24 @@ class BoltExecutor:
             # Also `sys.exit`: it must not end the worker by itself, without a report.
             error = raised
         if error is None:
-            failed: Collection[int] = self._fail_rows(task, batch, collector)
+            failed: Collection[int] = self._fail_rows(task, collector)
+            failures = len(collector.failed)
         else:
-            failed = range(len(collector.runs))
-            self._fail_all(task, batch, error)
+            failed, failures = range(len(collector.runs)), len(batch.rows)
+            among = len({root for root in batch.roots if root})
+            self.outbox.fail_roots(collector.trees(), self.failure_of(task, error, batch.rows, among))
+        if batch.stream != TICK_STREAM:
+            task.stats.failed += failures
         # Failed runs are not acked: their trees wait for nothing any more.
         self.outbox.ack_batch(batch, collector.anchoring, failed)
-        if error is not None and not issubclass(type(error), FailedTuple):
+        if error is not None:
             self.end_or_go_on(task, error)
 
-    def _fail_rows(self, task: BoltTask, batch: Batch, collector: BatchCollector) -> set[int]:
+    def _fail_rows(self, task: BoltTask, collector: BatchCollector) -> set[int]:
         """Fail the trees of the rows that the bolt failed; returns their runs."""
         failed = set()
         for row, why in collector.failed.items():
             run = collector.run_of(row)
             failed.add(run)
             self.outbox.fail_roots(collector.anchoring.trees_of(run), self.failure(task, FAILED, why))
-        if batch.stream != TICK_STREAM:
-            task.stats.failed += len(collector.failed)
         return failed
-
-    def _fail_all(self, task: BoltTask, batch: Batch, error: BaseException) -> None:
-        if issubclass(type(error), FailedTuple):
-            failure = self.refused(task, error)
-        else:
-            trees = {root for root in batch.roots if root}
-            count = len(batch.rows)
-            given = f"tuple {repr_of(tuple(*batch.rows))}" if count == 1 else f"a batch of {count:,} rows"
-            failure = self.raised(task, error, given, len(trees))
-        self.outbox.fail_roots(batch.roots, failure)
-        for pairs in (batch.others or {}).values():
-            self.outbox.fail_roots((other for other, _ in pairs), failure)
-        if batch.stream != TICK_STREAM:
-            task.stats.failed += len(batch.rows)

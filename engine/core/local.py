@@ -30,7 +30,7 @@ from squall.engine.core.transport import NoPeers, NoTransport
 from squall.engine.core.turn import Turn
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.errors import ClusterError
-from squall.engine.foreign.text import plain, text_of_error
+from squall.engine.foreign.text import plain
 from squall.engine.report.failure_log import FailureLog, merge_failures
 from squall.engine.report.metrics import TASK_COUNTERS
 from squall.engine.report.repeats import Repeats
@@ -70,7 +70,7 @@ def readings_of(core: WorkerCore) -> list[TaskReading]:
 
 def is_drained(core: WorkerCore) -> bool:
     """Return True if the spouts of this worker are exhausted, with nothing pending and nothing under way inside."""
-    return core.quiet and all(task.finished for _, task in core.spout_tasks.values())
+    return core.quiet and all(task.finished for task in core.spout_tasks.values())
 
 
 class LocalRunner:
@@ -174,12 +174,12 @@ class LocalRunner:
 
     @property
     def _at_rest(self) -> bool:
-        return self.core.quiet and not any(len(task.pending) for _, task in self.core.spout_tasks.values())
+        return self.core.quiet and not any(len(task.pending) for task in self.core.spout_tasks.values())
 
     def report(self) -> RunReport:
         """Build the report of the run so far."""
         duration_secs = (self.clock.now_ns() - self._started_ns) / 1e9
-        self.metrics.sample(lambda component, task, error: self._report_error(component, task, text_of_error(error)))
+        self.metrics.sample(self._report_error)
         report = build_report(
             self.name, readings_of(self.core), duration_secs, [], self.drained, self.metrics.readings(), self.core.quiet
         )

@@ -14,6 +14,7 @@ import math
 import operator
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
@@ -68,37 +69,38 @@ class SpoutTask:
     """One task of a spout."""
 
     __slots__ = (
-        "_before", "_done_at", "_emitted", "_held", "_since_ns", "_waited_ns", "active", "adaptive", "asks",
-        "collector", "component", "emit_bytes", "finished", "fitting", "listener", "make_call", "max_pending",
-        "may_look", "may_wait", "own", "pending", "returned", "said_quiet", "stats", "task", "user", "usual_rows",
+        "_before", "_done_at", "_emitted", "_held", "_since_ns", "_waited_ns", "active", "adaptive", "collector",
+        "component", "emit_bytes", "finished", "fitting", "lock", "make_call", "max_pending", "may_look", "may_wait",
+        "outermost", "own", "pending", "returned", "said_quiet", "stats", "task", "user", "usual_rows",
         "waits_for",
     )
 
     def __init__(
         self, component: str, task: int, user: Spout, collector: SpoutCollector, pending: OpenMessages,
-        stats: SpoutStats, max_pending: int | PendingLimit | None, said_quiet: Words | None = None,
+        stats: SpoutStats, max_pending: int | PendingLimit | None,
     ) -> None:
         self.component = component
         self.task = task
         self.user = user
-        self.listener: Any = user
-        """Told of answers: the user's object, or a wrapper around it (see `engine.core.hook_calls`)."""
+        self.outermost: Any = user
+        """Asked for tuples and told of answers: the user's object, or what `engine.core.hook_calls` puts around it."""
         self.collector = collector
         """The loop's, which emits held messages; its counts are those of the emits that the loop has taken."""
         self.own = collector
         """The user's: another one if the spout has a thread."""
         self.make_call: Callable[[Callable[[], None]], None] = operator.call
         """Makes a call of the spout's methods: at once, or, if it has a thread, there."""
+        self.lock: AbstractContextManager[Any] = nullcontext()
+        """Before what the spout's thread touches too, if it has one."""
         self.pending = pending
         if not isinstance(user, BatchSpout):
             pending.answer_untracked = self.ack_at_once
         self.stats = stats
         self.adaptive = max_pending if isinstance(max_pending, PendingLimit) else None
         self.max_pending: int | None = max_pending.limit if isinstance(max_pending, PendingLimit) else max_pending
-        self.returned: Callable[[Any], None] = Returned(component, task, "next_tuple")
-        """Called with the value that `next_tuple` returns, unless it is None."""
-        self.asks: Callable[[], Any] | None = None
-        """Called in place of `next_tuple` while the task is tampered with (see `engine.core.hook_calls`)."""
+        asked = "next_batch" if isinstance(user, BatchSpout) else "next_tuple"
+        self.returned = Returned(component, task, asked)
+        """Called with the value that the spout returns when it is asked, unless it is None."""
         self.may_wait = False
         """True if `next_tuple` may wait, though all spouts run in turn."""
         self._done_at = -1
@@ -110,7 +112,7 @@ class SpoutTask:
         """How many emits of that size fit a turn, one at least."""
         self.finished = False
         """True if the spout was exhausted when asked last, with nothing pending and nothing to replay."""
-        self.said_quiet: Words = [0] if said_quiet is None else said_quiet
+        self.said_quiet: Words = [0]
         """See `Surroundings.said_quiet`."""
         self.waits_for = NOTHING
         """Index in WAITS of the reason why it did not emit more in its last turn; NOTHING if there was none."""
@@ -176,9 +178,16 @@ class SpoutTask:
         self._waited_ns[self.waits_for] += now_ns - self._since_ns
         self._since_ns = now_ns
 
-    def refresh_waits(self) -> None:
-        """Bring the counters of `stats` up to date."""
+    def refresh_stats(self) -> None:
+        """Bring the gauges and derived counters of `stats` up to date."""
         stats = self.stats
+        self.count_emits()
+        stats.pending = len(self.pending)
+        stats.waiting = self.held_for_retry
+        stats.unreplayed = self.pending.unreplayed(stats.waiting)
+        stats.limit = self.max_pending or 0
+        stats.exhausted = self.finished
+        stats.crashes = self.pending.attempts.crashes
         (
             stats.wait_pending_limit_ns, stats.wait_credit_ns, stats.wait_retry_ns, stats.wait_input_ns,
             stats.wait_inactive_ns, _,
@@ -212,7 +221,7 @@ class SpoutTask:
         if was_exhausted and self._done_at == failures:
             return None
         before = self.own.emitted
-        value = (self.asks or self.user.next_tuple)()
+        value = self.outermost.next_tuple()
         # A spout that was exhausted from the start is still asked until a call emits nothing.
         says_so = exhausted(self.user) and not (was_exhausted and self.own.emitted != before)
         self._done_at = failures if says_so else -1
@@ -237,6 +246,12 @@ class SpoutTask:
         self.stats.errors += 1
         return TaskCrashed(self.component, self.task, doing, error)
 
+    def give_back(self, letter: Letter) -> None:
+        """A dead letter is to be emitted again."""
+        with self.lock:
+            self.finished = False
+            self.pending.give_back(letter)
+
     def tell(self) -> None:
         """Have the spout told of the answers collected. Raises TaskCrashed."""
         if self.pending.answers:
@@ -250,11 +265,11 @@ class SpoutTask:
 
     def ack_at_once(self, message_id: Any) -> None:
         """Ack a message as it is emitted: there are no ackers (Storm's rule)."""
-        self.listener.ack(message_id)
+        self.outermost.ack(message_id)
 
     def hear(self, answers: Answers) -> None:
         """Tell the spout of answers; leaves the acks that it did not take. Raises TaskCrashed."""
-        listener = self.listener
+        listener = self.outermost
         if isinstance(self.user, BatchSpout):
             if answers.acked:
                 self.call("ack_batch", listener.ack_batch, answers.acked)
@@ -338,6 +353,9 @@ class SpoutExecutor:
         """True if emits are under way inside that are in no table yet."""
         return False
 
+    def start(self) -> None:
+        """Begin to ask for tuples: all tasks of the worker are open."""
+
     def end(self) -> None:
         """Stop asking for tuples: the worker ends."""
 
@@ -350,11 +368,6 @@ class SpoutExecutor:
         for task in self.tasks:
             task.count_emits()
             task.pending.write_journal()
-
-    def give_back(self, task: SpoutTask, letter: Letter) -> None:
-        """A dead letter is to be emitted again."""
-        task.finished = False
-        task.pending.give_back(letter)
 
     def _emit(self, task: SpoutTask, emits: int) -> bool:
         """Ask for up to `emits` tuples; return True if there were any."""
@@ -408,7 +421,7 @@ class SpoutExecutor:
 
     def _emit_series(self, task: SpoutTask, count: int) -> bool:
         """Ask for `count` tuples; False if one did not come, or there is no room for it."""
-        collector, next_tuple = task.collector, task.ask if task.may_wait else task.asks or task.user.next_tuple
+        collector, next_tuple = task.collector, task.ask if task.may_wait else task.outermost.next_tuple
         before = began = collector.emitted
         room = self._room(task)
         for _ in range(count):

@@ -386,7 +386,7 @@ class Turn:
         core = self._core
         return (
             not self._transport.is_under_way and not any(map(len, core.ackers.values()))
-            and all(spout.rests for _, spout in core.spout_tasks.values()) and core.quiet
+            and all(spout.rests for spout in core.spout_tasks.values()) and core.quiet
         )
 
     def get_up(self) -> None:

@@ -1,7 +1,7 @@
 """Lets something see the batches of a running worker: a trace follows messages, a tap shows tuples.
 
 Guarantees
-    * A worker that nothing watches pays three comparisons with None for a batch.
+    * A worker that nothing watches pays four loops over nothing for a batch.
     * What watches changes no tuple, no order and no ack. A trace cuts a batch around the tuples that it follows, as the
       end of a slice does; that of a batch bolt stays whole.
     * Of a message that is followed, each task notes when a tuple left its task, came into the queue of the next one,
@@ -15,7 +15,6 @@ own.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from squall.engine.api.component import BatchBolt
@@ -36,44 +35,11 @@ Seen = Callable[[Sequence[Any]], None]
 """Takes one event: its kind, and what `Trace` or `Tap` says of that kind. Any thread."""
 
 
-class Watches:
-    """All that watch one worker, as one."""
-
-    def __init__(self, watches: Sequence[Watch]) -> None:
-        self._watches = watches
-
-    def left(self, batch: Batch) -> None:
-        for watch in self._watches:
-            watch.left(batch)
-
-    def arrived(self, batch: Batch) -> None:
-        for watch in self._watches:
-            watch.arrived(batch)
-
-    def execute(self, process: Process, task: BoltTask, batch: Batch) -> None:
-        for watch in self._watches:
-            process = _within(watch, process)
-        process(task, batch)
-
-    def ended(self, task: BoltTask, tup: Tuple, began_ns: int) -> None:
-        for watch in self._watches:
-            watch.ended(task, tup, began_ns)
-
-    def acked(self, task: int, roots: Container[int]) -> None:
-        for watch in self._watches:
-            watch.acked(task, roots)
-
-
-def _within(watch: Watch, process: Process) -> Process:
-    return lambda task, batch: watch.execute(process, task, batch)
-
-
 def watch(core: WorkerCore, watches: Sequence[Watch]) -> None:
     """Have these, and no others, see the batches of a worker from now on."""
-    every: Watch | None = watches[0] if len(watches) == 1 else Watches(watches) if watches else None
-    core.watch = core.tracking.watch = every
+    core.watches = core.tracking.watches = watches
     for executor in core.bolts:
-        executor.watch = every
+        executor.watches = watches
 
 
 class Marked(Protocol):
@@ -130,7 +96,7 @@ def _id_text(message_id: Any) -> str:
     return message_id[:_TEXT_CHARS] if type(message_id) is str else repr_of(message_id, _TEXT_CHARS)
 
 
-class Trace:
+class Trace(Watch):
     """Follows one message in `every`, or those with one id, through this worker.
 
     Events::
@@ -155,20 +121,11 @@ class Trace:
         """(spout task, text of a message's id) -> root, of messages of spouts here that are followed."""
         self._again: set[tuple[int, str]] = set()
         """Of those, what has failed: the next attempt is followed, too."""
-        self._notes = {task: spout.pending.ports.note for task, (_, spout) in core.spout_tasks.items()}
-        for task, (_, spout) in core.spout_tasks.items():
-            ports = spout.pending.ports
-            ports.note = partial(self._failed, task, ports.note)
-
-    def end(self) -> None:
-        """Follow no more."""
-        for task, note in self._notes.items():
-            self._core.spout_tasks[task][1].pending.ports.note = note
 
     def left(self, batch: Batch) -> None:
         spout = self._core.spout_tasks.get(batch.source)
         if spout is not None:
-            self._emitted(spout[1].pending, batch)
+            self._emitted(spout.pending, batch)
         if hits := self._hits(batch):
             now_ns = self._now_ns()
             for _, rows, root, edge in hits:
@@ -247,10 +204,7 @@ class Trace:
             del self._open[key]
             self._seen(("acked", now_ns, root, task))
 
-    def _failed(
-        self, task: int, note: Callable[[Sequence[Any], Failure], None], message_ids: Sequence[Any], failure: Failure
-    ) -> None:
-        note(message_ids, failure)
+    def failed(self, task: int, message_ids: Sequence[Any], failure: Failure) -> None:
         if not self._open:
             return
         for key in {(task, _id_text(message_id)) for message_id in message_ids} & self._open.keys():
@@ -259,7 +213,7 @@ class Trace:
             self._seen(("failed", self._now_ns(), self._open.pop(key), task, *where))
 
 
-class Tap:
+class Tap(Watch):
     """Shows some of the tuples that tasks emit, or that they execute if nothing reads what they emit.
 
     Event::
@@ -289,9 +243,6 @@ class Tap:
         if is_first and batch.source in self._tasks:
             self._show(self._plan.task_component[batch.source], batch.stream, batch.rows, batch.source, "emitted")
 
-    def arrived(self, batch: Batch) -> None:
-        """Nothing: what is emitted is shown as it leaves."""
-
     def execute(self, process: Process, task: BoltTask, batch: Batch) -> None:
         if not self._reader and task.task in self._tasks and batch.stream != TICK_STREAM:
             self._show(self._plan.task_component[batch.source], batch.stream, batch.rows, task.task, "executed")
@@ -300,9 +251,6 @@ class Tap:
     def ended(self, task: BoltTask, tup: Tuple, began_ns: int) -> None:
         if not self._reader and task.task in self._tasks and not tup.is_tick:
             self._show(tup.source_component, tup.source_stream, [tup.values], task.task, "executed")
-
-    def acked(self, task: int, roots: Container[int]) -> None:
-        """Nothing: it shows tuples."""
 
     def _show(self, source: str, stream: str, rows: Sequence[Any], task: int, what: str) -> None:
         now_ns = self._now_ns()

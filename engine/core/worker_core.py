@@ -21,7 +21,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from squall.engine.api.component import BasicBolt, BatchBolt
 from squall.engine.api.config import Config
 from squall.engine.api.failure import EXCEPTION, WORKER_DIED, Failure, reason_of
 from squall.engine.api.hooks import Hooks
@@ -73,7 +72,7 @@ class WorkerCore:
         self.in_batches: list[BoltExecutor] = []
         """The executors of batch bolts, whose calls have a fixed time."""
         self.blocking: list[BlockingExecutor] = []
-        self.spout_tasks: dict[int, tuple[SpoutExecutor, SpoutTask]] = {}
+        self.spout_tasks: dict[int, SpoutTask] = {}
         self.bolt_tasks: dict[int, BoltTask] = {}
         self.balance = Balance(topology, plan, me, self.bolt_tasks, self.emitters)
         self.balances = not (around.deterministic or config.even_shuffle)
@@ -98,25 +97,23 @@ class WorkerCore:
         self.active = self._congested = False
         self.report_error = around.report_error
         """Tells the operator of an error in a task."""
+        self._note_failures = around.note_failures
         self.ran_dry = True
         """True if nothing was left to do when the last turn ended."""
         self.acted = False
         """True once executors have done anything but ticks that led to nothing; cleared by who looks."""
-        self.dropped = 0
-        """Tuples that were for a worker that died before they left."""
         self.untracked = [0] * (2 * max(plan.task_worker, default=0)) if around.untracked is None else around.untracked
         """Per receiving task, from 1: tuples without a tree that were sent to it from here; those of them that were
         dropped, because its worker had died before they left. Written as it happens, before they leave."""
         self.said_quiet = around.said_quiet
-        self.watch: Watch | None = None
+        self.watches: Sequence[Watch] = ()
         self.refresh_bits()
 
     # ---- set-up (see engine.core.assemble) ----
 
     def add_spout_executor(self, executor: SpoutExecutor) -> None:
         self.spouts.append(executor)
-        for task in executor.tasks:
-            self.spout_tasks[task.task] = (executor, task)
+        self.spout_tasks.update((task.task, task) for task in executor.tasks)
 
     def add_bolt_executor(self, executor: BoltExecutor) -> None:
         component = executor.tasks[0].component
@@ -154,6 +151,12 @@ class WorkerCore:
         """A bolt with a thread of its own has reset timeouts. Any thread."""
         self._resets.extend(roots)
         self._wake()
+
+    def note_failures(self, component: str, task: int, message_ids: Sequence[Any], failure: Failure) -> None:
+        """Tell the operator, and what watches, of messages of a spout task here that have failed together."""
+        self._note_failures(component, task, message_ids, failure)
+        for watch in self.watches:
+            watch.failed(task, message_ids, failure)
 
     # ---- the parts of a turn (see engine.core.turn) ----
 
@@ -238,8 +241,8 @@ class WorkerCore:
         self._put(self.bolt_tasks[batch.target], batch, None)
 
     def _count(self, batch: Batch) -> None:
-        if self.watch is not None:
-            self.watch.left(batch)
+        for watch in self.watches:
+            watch.left(batch)
         rows = len(batch.rows)
         self.stats[batch.source].transferred += rows
         self.emitters[batch.source].count_batch(batch.stream, rows)
@@ -262,8 +265,8 @@ class WorkerCore:
                 self._put(task, Batch.untracked(-1, TICK_STREAM, task.task, (task.tick_ns / 1e9,)), None)
 
     def _put(self, task: BoltTask, batch: Batch, done: Callable[[], None] | None) -> None:
-        if self.watch is not None:
-            self.watch.arrived(batch)
+        for watch in self.watches:
+            watch.arrived(batch)
         *before, batch = batch.pieces(self.outbox.edges.next)
         for piece in before:
             self._put(task, piece, None)
@@ -395,7 +398,6 @@ class WorkerCore:
             self._drop(batch)
 
     def _drop(self, batch: Batch) -> None:
-        self.dropped += len(batch.rows)
         if batch.loose:
             self.untracked[2 * batch.target - 1] += batch.untracked_rows()
 
@@ -404,11 +406,11 @@ class WorkerCore:
     @property
     def starves(self) -> bool:
         """True if a spout waits at its limit although nothing is under way in this worker."""
-        return any(task.starves for _, task in self.spout_tasks.values()) and self.quiet
+        return any(task.starves for task in self.spout_tasks.values()) and self.quiet
 
     def widen(self) -> None:
         """Let the spouts that starve have more messages open."""
-        for _, task in self.spout_tasks.values():
+        for task in self.spout_tasks.values():
             if task.starves:
                 task.widen()
 
@@ -416,27 +418,15 @@ class WorkerCore:
 
     def refresh_gauges(self) -> None:
         """Bring the gauges and derived counters in `stats` up to date."""
-        for task in self.bolt_tasks:
-            self.stats[task].emitted = self.emitters[task].emitted
-        for _, spout in self.spout_tasks.values():
-            stats = spout.stats
-            spout.count_emits()
-            spout.refresh_waits()
-            stats.pending = len(spout.pending)
-            stats.waiting = spout.held_for_retry
-            stats.unreplayed = spout.pending.unreplayed(stats.waiting)
-            stats.limit = spout.max_pending or 0
-            stats.exhausted = spout.finished
-            stats.crashes = spout.pending.attempts.crashes
         for bolt in self.bolt_tasks.values():
-            bolt.stats.in_queue = bolt.in_queue
-            if isinstance(bolt.user, BasicBolt | BatchBolt):
-                bolt.stats.acked = max(0, bolt.stats.executed - bolt.stats.failed)  # a thread counts failures first
+            bolt.refresh_stats()
+        for spout in self.spout_tasks.values():
+            spout.refresh_stats()
 
     @property
     def has_worked(self) -> bool:
         """True if a tuple was emitted or executed here."""
-        return any(spout.collector.emitted for _, spout in self.spout_tasks.values()) or any(
+        return any(spout.collector.emitted for spout in self.spout_tasks.values()) or any(
             bolt.stats.executed for bolt in self.bolt_tasks.values()
         )
 
@@ -452,7 +442,7 @@ class WorkerCore:
 
     def end_attempts(self) -> None:
         """The worker ends in order, or by an error that has been charged to its trees."""
-        for _, spout in self.spout_tasks.values():
+        for spout in self.spout_tasks.values():
             spout.count_emits()
             spout.pending.end()
 
@@ -478,7 +468,7 @@ class WorkerCore:
         deadlines = [task.ticks_at_ns for task in self._ticking]
         waiting = (task.waits_until_ns for bolt in self.in_batches if not bolt.held for task in bolt.tasks)
         deadlines += filter(None, waiting)
-        for _, task in self.spout_tasks.values():
+        for task in self.spout_tasks.values():
             deadline = task.pending.next_deadline_ns
             if deadline is not None:
                 deadlines.append(deadline)
@@ -486,7 +476,7 @@ class WorkerCore:
 
     def users(self) -> Iterator[tuple[str, int, Any]]:
         """(component, task, user object) of every task here."""
-        for _, spout in self.spout_tasks.values():
+        for spout in self.spout_tasks.values():
             yield spout.component, spout.task, spout.user
         for bolt in self.bolt_tasks.values():
             yield bolt.component, bolt.task, bolt.user

@@ -19,8 +19,7 @@ from typing import Any
 
 from squall.engine.api.columns import Columns
 from squall.engine.api.context import TopologyContext
-from squall.engine.api.emit_checks import check_kind, check_width, checked_row, undeclared
-from squall.engine.api.stream import Stream
+from squall.engine.api.stream import Stream, check_kind, check_width, checked_row, undeclared
 from squall.engine.api.topology import FIELDS, Subscription, Topology
 from squall.engine.errors import ComponentError
 from squall.engine.flow.anchoring import Anchoring, Owned

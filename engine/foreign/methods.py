@@ -40,7 +40,7 @@ class Returned:
 
     def __init__(self, component: str, task: int, method: str, warn: Callable[[str], object] | None = None) -> None:
         """`warn(text)` tells the operator, once per component."""
-        self._who, self._method, self._warn = f"{component}[{task}]", method, warn
+        self._who, self._method, self.warn = f"{component}[{task}]", method, warn
 
     def __call__(self, value: Any) -> None:
         """Check one value. ComponentError for a coroutine, an iterator or the like, which nobody would run."""
@@ -52,9 +52,9 @@ class Returned:
                 f"{self._who} returned a {kind} from {self._method}, and nothing runs it; allowed: a plain "
                 f"{self._method} that returns None when its work is done (with blocking = True if it waits)"
             )
-        if self._warn is None:
+        if self.warn is None:
             return
-        self._warn(
+        self.warn(
             f"{self._who} returned a value of type {kind} from {self._method}, where it is ignored; allowed: None; "
             f"{'define refused to fail rows' if self._method == 'commit' else 'emit through the collector'}"
         )

@@ -10,8 +10,7 @@ from itertools import chain, compress
 from typing import Any
 
 from squall.engine.api.collectors import BatchCollector
-from squall.engine.api.emit_checks import Declared
-from squall.engine.api.stream import DEFAULT_STREAM, Stream
+from squall.engine.api.stream import DEFAULT_STREAM, Declared, Stream
 from squall.engine.errors import ComponentError
 from squall.engine.foreign.given_columns import parents_of, values_of
 from squall.engine.state.records.absorbed import Emitted, Group

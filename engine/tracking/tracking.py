@@ -44,7 +44,7 @@ class Tracking:
     """The ackers of one worker and the ways to all others."""
 
     def __init__(
-        self, plan: Plan, peers: Peers, outbox: Outbox, spout_tasks: Mapping[int, tuple[object, Answered]],
+        self, plan: Plan, peers: Peers, outbox: Outbox, spout_tasks: Mapping[int, Answered],
         parcel_for: Callable[[int], Parcel], acker: Callable[[], Acker] = Acker,
     ) -> None:
         """`acker` makes the ackers of this worker."""
@@ -56,8 +56,8 @@ class Tracking:
         self._acker_worker = [plan.task_worker[task] for task in plan.ackers]
         self.ackers = {index: acker() for index, worker in enumerate(self._acker_worker) if worker == peers.me}
         self._to_tell: list[tuple[int, Acks]] = []
-        self.watch: SeesAcks | None = None
-        """Sees which messages are processed (`engine.core.watch`)."""
+        self.watches: Sequence[SeesAcks] = ()
+        """See which messages are processed (`engine.core.watch`)."""
         self._all_ackers_here = len(self.ackers) == len(self._acker_worker)
 
     def settle(self) -> bool:
@@ -98,15 +98,15 @@ class Tracking:
         return some
 
     def _tell_spouts(self) -> None:
-        for _, task in self.spout_tasks.values():
+        for task in self.spout_tasks.values():
             task.tell()
 
     def _deliver_block(self, spout_task: int, base: int, members: Sequence[int], failure: Failure | None) -> None:
         """Answer messages of a block."""
-        pending = self.spout_tasks[spout_task][1].pending
-        if self.watch is not None and failure is None:
-            self.watch.acked(spout_task, [base + (member << ACKER_BITS) for member in members])
+        pending = self.spout_tasks[spout_task].pending
         if failure is None:
+            for watch in self.watches:
+                watch.acked(spout_task, [base + (member << ACKER_BITS) for member in members])
             pending.acked_block(base, members)
         else:
             pending.failed_block(base, members, failure)
@@ -197,7 +197,7 @@ class Tracking:
     def _reset_spout(self, spout_task: int, root: int) -> None:
         here = self.spout_tasks.get(spout_task)
         if here is not None:
-            here[1].pending.reset(root)
+            here.pending.reset(root)
         else:
             self._parcel_for(self.plan.task_worker[spout_task]).resets.append((root, spout_task))
 
@@ -209,11 +209,11 @@ class Tracking:
             if here is None:
                 self._parcel_for(self.plan.task_worker[spout_task]).answers.append((spout_task, root, failure))
             elif failure is None:
-                if self.watch is not None:
-                    self.watch.acked(spout_task, (root,))
-                here[1].pending.acked(root)
+                for watch in self.watches:
+                    watch.acked(spout_task, (root,))
+                here.pending.acked(root)
             else:
-                here[1].pending.failed(root, failure)
+                here.pending.failed(root, failure)
 
     def rotate(self) -> None:
         """Rotate the ackers here. Called once per message timeout."""
@@ -250,7 +250,7 @@ class Tracking:
         """Charge failures to the messages of this worker's own spouts, before it ends by an error: no one else may hear
         of them any more."""
         for root, failure in self.outbox.fails.items():
-            for _, task in self.spout_tasks.values():
+            for task in self.spout_tasks.values():
                 task.pending.charge(root, failure)
 
     def last_words(self, failures: Mapping[int, Failure]) -> None:
@@ -259,7 +259,7 @@ class Tracking:
             acker = self.ackers.get(root & ACKER_MASK)
             if acker is not None:
                 acker.fail(root, failure)
-            for _, task in self.spout_tasks.values():
+            for task in self.spout_tasks.values():
                 if task.pending.has(root):
                     self._deliver([(task.task, root, failure)])
                 else:
@@ -269,13 +269,13 @@ class Tracking:
         """Fail exactly the trees that the dead worker held a part of, and those whose acker died with it."""
         lost = self.peers.dead_mask_of(worker)
         if failure.accuses:
-            for _, task in self.spout_tasks.values():
+            for task in self.spout_tasks.values():
                 task.pending.fate.worker_died(self.peers.dead_bit(worker), failure)
         dead = self.peers.dead_mask
         for acker in self.ackers.values():
             acker.workers_died(dead, lost, failure)
         its = {index for index, home in enumerate(self._acker_worker) if home == worker}
         if its:
-            for _, task in self.spout_tasks.values():
+            for task in self.spout_tasks.values():
                 task.pending.acker_died(lambda root: root & ACKER_MASK in its, failure)
         self.settle()

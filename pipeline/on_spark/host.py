@@ -37,7 +37,7 @@ from squall.engine.core.worker_core import WorkerCore
 from squall.engine.flow.outbox import Outbox
 from squall.engine.flow.parcel import Parcel
 from squall.engine.foreign.stable_hash import stable_hash
-from squall.engine.foreign.text import text_of_error, where_of
+from squall.engine.foreign.text import where_of
 from squall.engine.report.account import ABANDONED, ACCOUNT_COLUMNS
 from squall.engine.report.failure_log import FailureLog, Failures
 from squall.engine.report.metrics import TASK_COUNTERS, SpoutStats
@@ -321,7 +321,7 @@ class Host:
         for bolt in core.bolt_tasks.values():
             if state.tick_at_ns:
                 bolt.ticks_at_ns = state.tick_at_ns
-        for _, spout in core.spout_tasks.values():
+        for spout in core.spout_tasks.values():
             spout.active = core.active = state.active
 
     # ---- a batch ----
@@ -424,7 +424,7 @@ class Host:
             return False
 
     def _emits(self) -> int:
-        return sum(task.collector.emitted for _, task in self.core.spout_tasks.values())
+        return sum(task.collector.emitted for task in self.core.spout_tasks.values())
 
     # ---- what it has become ----
 
@@ -440,7 +440,7 @@ class Host:
     @property
     def may_close(self) -> bool:
         """True if a spout has nothing more to do: it is exhausted or not active, and nothing is pending."""
-        pending = any(len(task.pending) for _, task in self.core.spout_tasks.values())
+        pending = any(len(task.pending) for task in self.core.spout_tasks.values())
         return is_drained(self.core) or (not self.turn.active and self.core.quiet and not pending)
 
     def state(self) -> WorkerState:
@@ -480,13 +480,13 @@ class Host:
     ) -> WorkerReport:
         """What the driver is to hear. After `state`."""
         core = self.core
-        self._metrics.sample(lambda component, task, error: self._report_error(component, task, text_of_error(error)))
+        self._metrics.sample(self._report_error)
         [reading] = [one._replace(worker=WORKER) for one in readings_of(core) if one.task == self._task]
-        spouts = [task for _, task in core.spout_tasks.values()]
         return WorkerReport(
-            worker=self.worker, nonce=self.nonce, heard=heard, rows=rows, reading=reading, is_spout=bool(spouts),
-            finished=bool(spouts) and is_drained(self.core), dry=self._dry, closed=closed, raised=self.raised,
-            errors=self.errors, letters=self.letters, stopped=self._stopped, failures=self._failures.failures(),
+            worker=self.worker, nonce=self.nonce, heard=heard, rows=rows, reading=reading,
+            is_spout=bool(core.spout_tasks), finished=bool(core.spout_tasks) and is_drained(core), dry=self._dry,
+            closed=closed, raised=self.raised, errors=self.errors, letters=self.letters, stopped=self._stopped,
+            failures=self._failures.failures(),
             metrics=[
                 (one.component, one.task, one.kind, one.name, bytes(one.memory)) for one in self._metrics.readings()
             ],

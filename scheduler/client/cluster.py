@@ -75,8 +75,9 @@ class ClusterUse:
 
         def ask() -> TopologyRecord:
             return submit(
-                self.client, self.run_dir, name, config, code, active, bool(fresh),
-                remove_when_drained=remove_when_drained, replace=replace, wait_secs=wait_secs,
+                self.client, self.run_dir, name, config, code, status="ACTIVE" if active else "INACTIVE",
+                fresh=bool(fresh), remove_when_drained=remove_when_drained, replace=replace,
+                replace_wait_secs=wait_secs,
             )
 
         with naming(self.run_dir.path):

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace as with_changes
 from pathlib import Path, PurePath
 from types import MappingProxyType, ModuleType
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -93,18 +94,15 @@ def _state_of(spec: ComponentSpec | None) -> tuple[bool, str]:
 
 
 def submit(
-    client: NimbusClient, run_dir: RunDir, name: str, config: Config, code: TopologyCode, active: bool = True,
-    fresh: bool = False, *, remove_when_drained: bool = False, replace: bool = False, wait_secs: float | None = None,
-    cwd: str | None = None, env: Mapping[str, str] | None = None, note: Callable[[str], None] = lambda text: None,
+    client: NimbusClient, run_dir: RunDir, name: str, config: Config, code: TopologyCode,
+    note: Callable[[str], None] = lambda text: None, **wishes: Any,
 ) -> TopologyRecord:
-    """Hand a topology to Nimbus; `fresh`: drop the state of an earlier one.
+    """Hand a topology to Nimbus. `wishes`: further fields of `SubmitTopology`.
 
-    `replace`: if there is one of this name, it is drained for at most `wait_secs` (None: its message timeout), and this
-    one begins when it is gone (`NimbusClient.await_begun`). `cwd`: the working directory of its workers, by default
-    this program's; `env`: variables for them, kept secret. `note` is told of windows that are dropped. ClusterError if
-    it cannot go on with the state that is there.
+    One that is to replace another begins when that is gone (`NimbusClient.await_begun`). `note` is told of windows that
+    are dropped. ClusterError if it cannot go on with the state that is there.
     """
-    if not fresh:
+    if not wishes.get("fresh"):
         for component, count in check_kept(run_dir, name, code.components, config.drop_windows).items():
             note(f"{plural(count, 'open window')} of {component}, declared otherwise, will be dropped")
     store = CodeStore(run_dir.code)
@@ -113,12 +111,9 @@ def submit(
         sys_path = code.sys_path
         if code.archive:
             sys_path = [str(store.path(store.put(code.archive))), *sys_path]
-        request = SubmitTopology(
-            name, config.to_dict(), code.components, digest, sys_path, "ACTIVE" if active else "INACTIVE", fresh,
-            remove_when_drained, cwd=_current_directory() if cwd is None else cwd, env=dict(env or {}),
-            replace=replace, replace_wait_secs=wait_secs,
-        )
-        return client.submit_topology(request)
+        return client.submit_topology(SubmitTopology(
+            name, config.to_dict(), code.components, digest, sys_path, cwd=_current_directory(), **wishes
+        ))
 
 
 def submit_again(

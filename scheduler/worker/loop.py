@@ -36,7 +36,7 @@ from squall.engine.core.closing import close_tasks
 from squall.engine.core.surroundings import Surroundings
 from squall.engine.core.turn import IDLE_WAIT_MAX_MS, Turn
 from squall.engine.core.worker_core import WorkerCore
-from squall.engine.foreign.text import plain, plain_lines, text_of_error
+from squall.engine.foreign.text import plain, plain_lines
 from squall.engine.report.repeats import Repeats, is_told
 from squall.engine.tracking.peers import Peers
 from squall.ipc.ack_rings import AckRings
@@ -190,7 +190,7 @@ class Worker:
     def _follow_stop(self) -> None:
         """Stop the spouts if some worker has found a fault of the set-up, and go on once an operator has said so."""
         stopped = self._run_dir.stopped(self._boot.topology.id).exists()
-        for _, task in self._core.spout_tasks.values():
+        for task in self._core.spout_tasks.values():
             if task.pending.stopped != stopped:
                 task.pending.stop(stopped)
 
@@ -230,7 +230,7 @@ class Worker:
         self._opening.look()
         if due or not (acted or self._rests):
             self._files.flush()
-            self._metrics.sample(self._gauge_raised)
+            self._metrics.sample(self._report_error)
             self._streams.publish()
             self._rests = not acted
         if due:
@@ -281,9 +281,6 @@ class Worker:
     def _report_error(self, component: str, task: int, text: str) -> None:
         if (line := self._told.error_line(component, task, text, time.monotonic_ns())) is not None:
             _log(line)
-
-    def _gauge_raised(self, component: str, task: int, error: BaseException) -> None:
-        self._report_error(component, task, text_of_error(error))
 
     def fail(self, error: str, text: str) -> None:
         """Say why the worker ends: to the log and to the supervisor."""

@@ -83,7 +83,7 @@ class WorkerWatches:
         self._seen = self._board.words[HEADER_WATCHES]
         asked = {request.id: request for request in self._files.in_force() if self._is_for(request)}
         for watch_id in self._shown.keys() - asked.keys():
-            self._end(watch_id)
+            del self._shown[watch_id]
         for watch_id in asked.keys() - self._shown.keys():
             self._shown[watch_id] = self._made(asked[watch_id])
         for watch_id, shown in self._shown.items():
@@ -104,13 +104,8 @@ class WorkerWatches:
     def _attach(self) -> None:
         watch(self._core, [shown.watch for shown in self._shown.values()])
 
-    def _end(self, watch_id: str) -> None:
-        ended = self._shown.pop(watch_id).watch
-        if isinstance(ended, Trace):
-            ended.end()
-
     def _write(self) -> None:
-        over = []
+        over = set()
         for watch_id, shown in self._shown.items():
             events, shown.events = shown.events, []
             try:
@@ -122,10 +117,10 @@ class WorkerWatches:
                         append_line(path, json.dumps([FULL, time.monotonic_ns()]))
             except OSError:
                 # Nobody waits for it any more, or there is no room: the tuples go on.
-                over.append(watch_id)
+                over.add(watch_id)
             if not shown.request.is_in_force():
-                over.append(watch_id)
-        for watch_id in dict.fromkeys(over):
-            self._end(watch_id)
+                over.add(watch_id)
+        for watch_id in over:
+            del self._shown[watch_id]
         if over:
             self._attach()

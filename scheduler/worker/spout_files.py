@@ -83,7 +83,7 @@ class WorkerFiles:
         asked = self._letters.asked()
         if not asked:
             return
-        for task, (executor, spout) in core.spout_tasks.items():
+        for task, spout in core.spout_tasks.items():
             if task == self._first_spout_task:
                 self._letters.refuse_strangers(self._takers, partial(self._report, spout.component, task))
             index, refuse = self._plan.task_index[task], partial(self._report, spout.component, task)
@@ -92,7 +92,7 @@ class WorkerFiles:
             taken = self._taken.setdefault(task, set())
             for name, letter in self._letters.take(spout.component, index, taken, refuse):
                 taken.add(name)
-                executor.give_back(spout, letter)
+                spout.give_back(letter)
 
     def flush(self) -> None:
         """Write all unwritten failures."""

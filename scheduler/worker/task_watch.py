@@ -15,7 +15,6 @@ Thread: the worker's loop.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from squall.engine.api.async_component import AsyncBolt, AsyncSpout
 from squall.engine.core.worker_core import WorkerCore
@@ -41,9 +40,7 @@ class Opening:
     def ended(self, core: WorkerCore) -> None:
         """All tasks are open, but those that go on with `setup` in a thread of their own."""
         self._publish(0, 0)
-        tasks: list[Any] = [task for _, task in core.spout_tasks.values()]
-        tasks += core.bolt_tasks.values()
-        self._tasks = {task.task: task.user for task in tasks if isinstance(task.user, AsyncBolt | AsyncSpout)}
+        self._tasks = {task: user for _, task, user in core.users() if isinstance(user, AsyncBolt | AsyncSpout)}
 
     def look(self) -> None:
         """Find tasks that are in `setup`. Cheap: called several times a second."""

@@ -19,9 +19,18 @@ from functools import partial
 from typing import Any
 
 from squall.engine.api.config import Config
-from squall.engine.api.consumer import DataPoint, MetricsConsumer, TaskInfo
 from squall.engine.api.stream import DEFAULT_STREAM
-from squall.engine.api.user_metrics import COUNTER, GAUGE, Allocate, Counter, Histogram, MetricReading
+from squall.engine.api.user_metrics import (
+    COUNTER,
+    GAUGE,
+    Allocate,
+    Counter,
+    DataPoint,
+    Histogram,
+    MetricReading,
+    MetricsConsumer,
+    TaskInfo,
+)
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.flow.emitter import StreamOut
 from squall.engine.foreign.text import text_of_error
@@ -167,7 +176,7 @@ class StreamCounts:
         for (_, name), (cell, streams) in self._rows.items():
             cell[0] = sum(
                 # Spouts count all their emits together, and those on other streams once more there.
-                spouts[task][1].collector.emitted - self._core.emitters[task].emitted
+                spouts[task].collector.emitted - self._core.emitters[task].emitted
                 if name == DEFAULT_STREAM and task in spouts else stream.emitted
                 for task, stream in streams
             )

@@ -95,6 +95,6 @@ def _what_hangs(cluster: SimulatedCluster) -> str:
     holders = [f"{name!r} has {count} tuples" for name, count in held.items() if count > 0]
     if holders:
         return f"neither acked nor failed: {', '.join(holders)}"
-    spouts = [task for core in cluster.cores for _, task in core.spout_tasks.values()]
+    spouts = [task for core in cluster.cores for task in core.spout_tasks.values()]
     idle = sorted({task.component for task in spouts if not task.finished})
     return f"spouts not exhausted: {', '.join(map(repr, idle))}" if idle else "no bolt holds a tuple"

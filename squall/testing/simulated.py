@@ -134,7 +134,7 @@ class SimulatedCluster:
     @property
     def pending(self) -> int:
         """Number of messages not answered yet."""
-        return sum(len(task.pending) for core in self.cores for _, task in core.spout_tasks.values())
+        return sum(len(task.pending) for core in self.cores for task in core.spout_tasks.values())
 
     @property
     def tracked(self) -> int:

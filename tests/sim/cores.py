@@ -468,7 +468,7 @@ class Cluster:
     def _left(self) -> list[str]:
         left: list[tuple[int, str]] = []
         for node in self.living:
-            left += [(len(task.pending), "pending trees") for _, task in node.core.spout_tasks.values()]
+            left += [(len(task.pending), "pending trees") for task in node.core.spout_tasks.values()]
             for acker in node.core.ackers.values():
                 left += [(len(acker), "trees in an acker"), (early(acker), "early messages")]
             left.append((len([*node.plane.positions()]) - len(node.plane.caught_up), "links with something under way"))

@@ -99,7 +99,7 @@ class JoinedMachine(Machine):
         for process in self.workers:
             boot = process.boot
             if process.inside is not None and (boot.topology.id, boot.assignment.version) == (topology_id, version):
-                pending = sum(len(task.pending) for _, task in process.inside.core.spout_tasks.values())
+                pending = sum(len(task.pending) for task in process.inside.core.spout_tasks.values())
                 if pending:
                     raise InvariantBrokenError(RESTED_EARLY, f"{topology_id}: {pending} messages are open in {process}")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from squall.engine.api.failure import FAILED, WORKER_DIED, Failure
 from squall.engine.api.tuple import Run
-from squall.engine.core.spout_executor import SpoutExecutor, SpoutTask
+from squall.engine.core.spout_executor import SpoutTask
 from squall.engine.flow.batch import Batch, OpenBatch
 from squall.engine.flow.ids import ACKER_BITS, EdgeIds
 from squall.engine.flow.parcel import Parcel
@@ -96,8 +96,9 @@ class Node:
                 shape.spout_task, STATS, MESSAGE_TIMEOUT_NS, Fate(),
                 Ports(world.now, self.init_tree, self.tracking.forget_tree, world.give_up, world.note),
             )
-            task = SpoutTask("spout", shape.spout_task, world.spout, None, self.pending, STATS, None)
-            spout_tasks[shape.spout_task] = (SpoutExecutor([task]), task)
+            spout_tasks[shape.spout_task] = SpoutTask(
+                "spout", shape.spout_task, world.spout, None, self.pending, STATS, None
+            )
         self.follow()
 
     def parcel(self, worker: int) -> Parcel:

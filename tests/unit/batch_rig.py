@@ -17,6 +17,7 @@ from squall import (
     TopologyContext,
 )
 from squall.engine.api.stream import Outputs
+from tests.unit.rig import Written
 
 
 class BatchFeeder(BatchSpout):
@@ -64,25 +65,15 @@ class BatchFeeder(BatchSpout):
         }
 
 
-class DoesBatch(BatchBolt):
-    """A bolt whose `execute_batch` is a function of the bolt, the batch and the collector. `watched_by`: its hooks."""
+class DoesBatch(Written, BatchBolt):
+    """A bolt whose `execute_batch` is a function of the bolt, the batch and the collector."""
 
-    watched_by: Sequence[TaskHook] = ()
-
-    def __init__(
-        self, execute: Callable[[DoesBatch, ColumnBatch, BatchCollector], Any], outputs: Outputs = (),
-    ) -> None:
-        self._execute = execute
-        self.outputs = outputs
-        self.seen: list[tuple[Any, ...]] = []
-        """The rows that all its tasks got."""
+    def __init__(self, execute: Callable[..., Any], outputs: Outputs = ()) -> None:
+        super().__init__(execute, outputs)
         self.batches: list[ColumnBatch] = []
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
-        self.conf, self.context = conf, context
-        for hook in self.watched_by:
-            context.add_hook(hook)
-        self.own: list[tuple[Any, ...]] = []
+        self.begin(conf, context)
 
     def execute_batch(self, batch: ColumnBatch, collector: BatchCollector) -> None:
         rows = batch.to_rows()

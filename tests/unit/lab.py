@@ -49,7 +49,7 @@ class Lab(Rig):
         self.at = self.plan.tasks_of("bolt-1")[0]
         self.source = self.plan.tasks_of("spout")[0]
         self.acker = self.core.ackers[0]
-        self.pending_table = self.core.spout_tasks[self.source][1].pending
+        self.pending_table = self.core.spout_tasks[self.source].pending
 
     def tree(self, root: int, *edges: int) -> None:
         """A tree that the spout emitted under the message id `root`."""

@@ -36,6 +36,9 @@ from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.api.stream import Outputs
 from squall.engine.clock import ManualClock
 from squall.engine.core.assemble import Assembler
+from squall.engine.core.closing import close_tasks
+from squall.engine.core.executor import TaskCrashed
+from squall.engine.core.spout_executor import SpoutTask
 from squall.engine.core.surroundings import Surroundings
 from squall.engine.core.transport import NoPeers, NoTransport
 from squall.engine.core.turn import Turn
@@ -248,6 +251,9 @@ class Rig:
         self._board = CongestedBoard()
         self._turn = Turn(self.core, NoTransport(), self._board, self.config, self.clock.now_ns)
 
+    def close(self) -> list[TaskCrashed]:
+        return close_tasks(self.core)
+
     def step(self) -> bool:
         """One turn; whether anything was done."""
         return self._turn.run()
@@ -285,8 +291,14 @@ class Rig:
         return found[0]
 
     @property
+    def spout_task(self) -> SpoutTask:
+        """That of the only task of a spout."""
+        [task] = self.core.spout_tasks.values()
+        return task
+
+    @property
     def pending(self) -> int:
-        return sum(len(task.pending) for _, task in self.core.spout_tasks.values())
+        return sum(len(task.pending) for task in self.core.spout_tasks.values())
 
     @property
     def tracked(self) -> int:

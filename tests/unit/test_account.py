@@ -122,7 +122,7 @@ class Life(Rig):
         settings = {"seed": 1, "max_spout_pending": 5, "max_attempts": 3}
         super().__init__(chain(Source(world), refuses(execute)), around=around, **settings)
         self.world = world
-        ((_, self.spout),) = self.core.spout_tasks.values()
+        self.spout = self.spout_task
 
     def check(self) -> None:
         """The law, and what the engine and the outside know."""

@@ -15,7 +15,6 @@ import pytest
 from squall import AsyncBolt, AsyncSpout, FailedTuple, TaskHook, TopologyBuilder, UsageError
 from squall.chaos.tapping import Tapping
 from squall.chaos.taps import tap
-from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed, TaskHung
 from squall.engine.errors import ComponentError, TopologyError
 from squall.scheduler.worker.task_watch import ExecutorWatch
@@ -170,7 +169,7 @@ def test_setup_comes_first_and_teardown_last_on_the_thread_of_the_loop() -> None
         rig.settle_until(lambda: lab.feeder.acked == [1])
         lab.feed(rig, 2)
         wait_for("the second", lambda: 2 in lab.doors.waiting)
-        assert close_tasks(rig.core) == []
+        assert rig.close() == []
         assert rig.user("bolt-1").said == ["setup in bolt-1[2]", "teardown"]
         assert lab.doors.waiting == {}, "what was in flight was cancelled"
         assert lab.feeder.acked == [1]
@@ -187,7 +186,7 @@ def test_an_error_in_setup_ends_the_worker_and_one_in_teardown_is_told(method: s
             with pytest.raises(TaskCrashed, match=r"bolt-1\[2\] raised OSError: no server in setup"):
                 rig.settle_until(lambda: False)
         else:
-            [crash] = close_tasks(rig.core)
+            [crash] = rig.close()
             assert str(crash).startswith("bolt-1[2] raised OSError: no server in teardown (")
 
 

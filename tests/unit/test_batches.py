@@ -127,7 +127,7 @@ def test_a_key_without_a_hash_costs_its_own_message_only() -> None:
     with pytest.raises(TaskCrashed, match="no hash today"):
         rig.settle()
     rig.core.tracking.charge()
-    [(_, task)] = rig.core.spout_tasks.values()
+    task = rig.spout_task
     assert 2 not in {tree[0] for tree in task.pending.trees.values()}
     assert task.collector.emitted == 2, "the third was not reached"
 

@@ -39,7 +39,11 @@ class Gate:
 
 
 def test_it_runs_on_a_thread_of_its_own_and_the_rest_does_not() -> None:
-    names: dict[str, set[str]] = {"bolt-1": set(), "bolt-2": set()}
+    names: dict[str, set[str]] = {"bolt-1": set(), "bolt-2": set(), "at hand": set()}
+
+    class AtHand(list[int]):
+        def __setitem__(self, at: Any, task: Any) -> None:
+            names["at hand"].add(threading.current_thread().name)
 
     def execute(bolt: DoesBasic, tup: Tuple, collector: BasicCollector) -> None:
         names[bolt.context.component_id].add(threading.current_thread().name)
@@ -49,12 +53,13 @@ def test_it_runs_on_a_thread_of_its_own_and_the_rest_does_not() -> None:
     spout = Feeder()
     first = DoesBasic(execute, ("value",), blocking=True)
     first.cleanup = lambda: names["bolt-1"].add(threading.current_thread().name)  # type: ignore[method-assign]
-    with threaded(chain(spout, first, DoesBasic(execute))) as rig:
+    with threaded(chain(spout, first, DoesBasic(execute)), around={"at_hand": AtHand([0])}) as rig:
         for number in range(50):
             spout.feed(number, id=number)
         rig.settle_until(lambda: len(spout.acked) == 50)
         assert (rig.pending, rig.tracked, rig.core.backlog, rig.core.quiet) == (0, 0, 0, True)
-    assert names == {"bolt-1": {"bolt-1[2]"}, "bolt-2": {threading.current_thread().name}}
+    here = {threading.current_thread().name}
+    assert names == {"bolt-1": {"bolt-1[2]"}, "bolt-2": here, "at hand": here}
 
 
 def test_done_is_called_when_the_batch_is_done() -> None:
@@ -102,7 +107,7 @@ def test_stopping_ends_the_thread_after_the_batch_it_is_at() -> None:
         gate.await_reached()
         spout.feed("second", id=2)
         rig.settle()
-        stopping = threading.Thread(target=close_tasks, args=(rig.core,))
+        stopping = threading.Thread(target=rig.close)
         stopping.start()
         gate.open(2)
         stopping.join(DEADLINE_SECS)

@@ -15,8 +15,8 @@ import pytest
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.failure import Failure
 from squall.engine.api.plan import ExecutorPlan, Plan
-from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed
+from squall.engine.core.local import is_drained
 from squall.engine.core.surroundings import Parts
 from squall.engine.tracking.open_messages import OpenMessages
 from tests.process.waiting import wait_for
@@ -101,14 +101,14 @@ def test_while_it_waits_the_worker_goes_on_and_all_its_methods_are_called_by_one
         rig.settle()  # the loop turns though the spout sits in next_tuple
         for item in [*(((number,), number) for number in range(19)), *last]:
             spout.queue.put(item)
-        until(rig, lambda: rig.core.quiet and all(task.finished for _, task in rig.core.spout_tasks.values()))
+        until(rig, lambda: is_drained(rig.core))
         assert sink.seen == [(number,) for number in range(20)]
         assert spout.acked == list(range(20))
         assert (rig.pending, rig.tracked) == (0, 0)
         rig.core.refresh_gauges()
         stats = rig.core.stats[rig.plan.tasks_of("spout")[0]]
         assert (stats.emitted, stats.acked, stats.pending, stats.exhausted) == (20, 20, 0, True)
-        assert close_tasks(rig.core) == []
+        assert rig.close() == []
         assert (spout.calls[:2], spout.calls[-1]) == (["open", "activate"], "close")
         assert len(spout.calls.threads) == 1
         assert threading.get_ident() not in spout.calls.threads
@@ -130,7 +130,7 @@ def test_an_answer_is_counted_at_once_and_told_when_next_tuple_comes_back(ends: 
         assert rig.core.quiet
         spout.queue.put(None)
         if ends:
-            close_tasks(rig.core)
+            rig.close()
         else:
             until(rig, lambda: bool(spout.acked))
         assert spout.acked == [1]
@@ -157,7 +157,7 @@ def test_a_spout_that_is_closed_while_it_waits_is_told_nothing_more() -> None:
     with threaded(chain(spout, Does(acks))) as rig:
         spout.queue.put(lambda it: (it.collector.emit((1,), message_id=1), it.queue.get()))
         until(rig, lambda: rig.core.stats[rig.plan.tasks_of("spout")[0]].acked == 1)
-        close_tasks(rig.core)
+        rig.close()
     assert spout.acked == []
 
 
@@ -270,7 +270,7 @@ def test_an_emit_that_waits_when_the_worker_ends_unwinds() -> None:
 
         spout.queue.put(emits)
         until(rig, spout.queue.empty)
-        assert close_tasks(rig.core) == []
+        assert rig.close() == []
         assert unwound.wait(30)
         assert (spout.calls[-1], len(spout.calls.threads)) == ("close", 1)
 
@@ -286,7 +286,7 @@ def test_without_ackers_it_is_acked_as_it_emits() -> None:
 def test_what_is_held_back_goes_out_by_the_loop() -> None:
     spout, sink = Waits(), Does(acks)
     with threaded(chain(spout, sink)) as rig:
-        (_, task), = rig.core.spout_tasks.values()
+        task = rig.spout_task
         task.pending.attempts.held_back.add("suspect")
         spout.queue.put((("x",), "suspect"))
         until(rig, lambda: sink.seen == [("x",)])

@@ -170,7 +170,7 @@ def test_each_tuple_passes_by_before_it_is_executed_until_it_is_let_be(lab: Lab)
     lab.receive("ab", (R1, E1, 2))
     assert seen == [tup[0] for tup in lab.sink.kept] == ["a", "b"]
     tamper(lab.core, lab.at, None)
-    assert lab.core.bolt_tasks[lab.at].execute is genuine
+    assert lab.core.bolt_tasks[lab.at].execute == genuine
     lab.finish()
     assert lab.spout.acked == [R1]
 

@@ -203,7 +203,7 @@ def outcome(case: Case, parts: Parts) -> list[Any]:
     core = core_of(case, parts, script, hook)
     seen: list[Any] = [script.came, hook and hook.log]
     if case.kind == "spout":
-        [(_, spout)] = core.spout_tasks.values()
+        [spout] = core.spout_tasks.values()
         spout.collector.gathers = case.gathers
         for call in case.calls:
             if len(script.came) == case.held_back_after:
@@ -308,7 +308,7 @@ def test_so_it_does_where_emits_share_a_run_and_go_to_two_streams(kind: str, gro
 def is_fast(case: Case) -> bool:
     core = core_of(case, PRODUCT, Script(case))
     if case.kind == "spout":
-        [(_, spout)] = core.spout_tasks.values()
+        [spout] = core.spout_tasks.values()
         collector: Any = spout.collector
     else:
         [executor] = [bolt for bolt in core.bolts if bolt.tasks[0].component == "bolt"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from squall import BasicCollector, FailedTuple, Failure, Tuple
+from squall import BasicCollector, FailedTuple, Failure, TopologyBuilder, Tuple
 from squall.engine.core.call_cost import CallCost
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.flow import batch as flow
@@ -49,6 +49,21 @@ def test_a_kept_tuple_does_not_change(basic: bool) -> None:
     expected = "acef" if basic else "abcdef"
     assert [tup[0] for tup in lab.bolt.kept] == list(expected)
     assert all(tup.source_component == "spout" for tup in lab.bolt.kept)
+
+
+# ---- several tasks ----
+
+
+@pytest.mark.parametrize("bolt", [Does(emits(1), ("value",)), DoesBasic(forwards, ("value",))])
+def test_each_task_of_an_executor_emits_as_itself(bolt: Does | DoesBasic) -> None:
+    builder, spout, sink = TopologyBuilder(), Feeder(), Does(keeps)
+    builder.set_spout("spout", spout)
+    builder.set_bolt("bolt", bolt, 1, tasks=2).all_grouping("spout")
+    builder.set_bolt("sink", sink).shuffle_grouping("bolt")
+    rig = Rig(builder)
+    spout.feed("a", id=1)
+    rig.settle()
+    assert sorted(tup.source_task for tup in sink.kept) == rig.plan.tasks_of("bolt")
 
 
 # ---- exceptions ----
@@ -209,7 +224,7 @@ def slow_rig(secs: float, basic: bool, count: int) -> tuple[Rig, Feeder, list[in
 @pytest.mark.parametrize("basic", [False, True])
 def test_what_a_slow_bolt_has_done_is_acked_before_it_does_the_rest(basic: bool) -> None:
     rig, spout, done = slow_rig(0.1, basic, 40)
-    [(_, task)] = rig.core.spout_tasks.values()
+    task = rig.spout_task
     steps = 0
     while len(spout.acked) < 40:
         before = rig.clock.now_ns()

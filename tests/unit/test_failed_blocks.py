@@ -210,7 +210,7 @@ def test_only_ids_of_plain_kinds_are_their_own_keys() -> None:
 def test_batches_are_entered_in_blocks_also_while_failures_are_remembered(first: Failure) -> None:
     rig = Rig(chain(BatchFeeder(), DoesBatch(nothing)))
     spout: BatchFeeder = rig.user("spout")
-    [(_, task)] = rig.core.spout_tasks.values()
+    task = rig.spout_task
     emit = partial(spout.collector.emit_batch, (list("abcdef"),), message_ids=list(range(6)))
     emit()
     [opened] = task.pending.table.blocks.blocks()

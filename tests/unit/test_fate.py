@@ -32,7 +32,7 @@ class Lab(Kept):
     def __init__(self, **settings: Any) -> None:
         self.spout = Feeder(STREAMS)
         super().__init__(self.spout, **settings)
-        ((self.executor, self.task),) = self.core.spout_tasks.values()
+        self.task = self.spout_task
         self.table = self.task.pending
 
     def emit(self, *ids: int) -> None:
@@ -51,7 +51,7 @@ class Lab(Kept):
 
     def give_back(self, values: Any) -> list[str]:
         closed: list[str] = []
-        self.executor.give_back(self.task, Letter("m", values, lambda: closed.append("closed")))
+        self.task.give_back(Letter("m", values, lambda: closed.append("closed")))
         self.settle()
         return closed
 

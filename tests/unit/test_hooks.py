@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from squall.engine.api.hooks import EmitInfo, TaskHook
-from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.errors import ComponentError, FailedTuple
 from squall.engine.flow.bolt_collectors import BasicCollector
@@ -75,7 +74,7 @@ def test_the_hook_of_a_spout_and_that_of_a_bolt_see_what_their_own_does() -> Non
         ("emit", "default", ("out",), 0), ("bolt_fail", ("bad",)), ("bolt_execute", (("bad",), 2.0)),
     ]  # fmt: skip
     assert (spout.acked, spout.reasons) == ([4, 1], [(2, "failed")])
-    assert close_tasks(rig.core) == []
+    assert rig.close() == []
     assert of_spout.seen[-1] == of_bolt.seen[-1] == "cleanup"
 
 

@@ -48,7 +48,8 @@ def test_gauges_are_read_when_sampled_and_one_that_raises_is_reported_once_and_d
         size[2] = last
         metrics.sample(lambda *error: errors.append(error))
         assert summarise(metrics.readings())["a"]["size"] == {1: 3.0, 2: last}
-    assert [(component, task, type(error)) for component, task, error in errors] == [("a", 1, ZeroDivisionError)]
+    [(component, task, error)] = errors
+    assert (component, task, error.partition(":")[0]) == ("a", 1, "ZeroDivisionError")
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from squall import AsyncSpout
-from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.spout_executor import SpoutTask
 from squall.scheduler.worker.task_watch import Opening
@@ -51,7 +50,7 @@ def test_a_setup_is_published() -> None:
         wait_for("the end", lambda: (opening.look(), published[-1] == (0, 0))[1])
     finally:
         GO_ON.set()
-        close_tasks(rig.core)
+        rig.close()
 
 
 def raises(error: BaseException) -> Callable[[], Any]:
@@ -78,7 +77,7 @@ def test_a_waiting_count_that_cannot_be_is_the_spouts_error(said: Any, blocking:
     rig = rig_of("waiting_count", lambda: said, blocking)
     with pytest.raises(TaskCrashed, match=r"^spout\[\d\] raised .* in waiting_count$"):
         wait_for("the error", lambda: rig.step() and False, DEADLINE_SECS)
-    close_tasks(rig.core)
+    rig.close()
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=repr)
@@ -95,6 +94,6 @@ def test_a_worker_that_ends_by_it_can_still_publish(error: BaseException) -> Non
     with pytest.raises(TaskCrashed, match=r"in waiting_count \("):
         rig.core.refresh_gauges()
     rig.core.refresh_gauges()
-    ((_, task),) = rig.core.spout_tasks.values()
+    task = rig.spout_task
     assert isinstance(task, SpoutTask)
     assert (task.stats.waiting, task.stats.errors) == (0, 1)

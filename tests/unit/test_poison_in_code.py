@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from squall import Config, TaskHook, TopologyBuilder
-from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.local import LocalRunner
 from squall.engine.tracking.fate import Letter
@@ -90,7 +89,7 @@ def whole_life(builder: TopologyBuilder, **settings: Any) -> None:
     rig = Rig(builder, **settings)
     rig.settle()
     rig.core.set_active(False)
-    raise close_tasks(rig.core)[0]
+    raise rig.close()[0]
 
 
 PLACES = [
@@ -153,7 +152,7 @@ def test_a_key_that_cannot_be_hashed_counts_against_its_message(bolts: int) -> N
     with pytest.raises(TaskCrashed, match=r"^spout\[\d\] raised Base in next_tuple \("):
         rig.settle()
     rig.core.tracking.charge()
-    ((_, task),) = rig.core.spout_tasks.values()
+    task = rig.spout_task
     assert task.pending.attempts.tries[5].crashes == 1
     assert task.pending.attempts.last_failure(5).error == "Base"
     assert law(rig) == (1, 1)
@@ -161,7 +160,7 @@ def test_a_key_that_cannot_be_hashed_counts_against_its_message(bolts: int) -> N
 
 def law(rig: Rig) -> tuple[int, int]:
     """Attempts, and those of them that failed; each is in one column, whatever became of its emit."""
-    ((_, task),) = rig.core.spout_tasks.values()
+    task = rig.spout_task
     task.count_emits()
     acked, failed, dead, abandoned, _, emitted, _ = task.stats.account
     assert emitted == acked + failed + dead + abandoned + len(task.pending)
@@ -176,8 +175,8 @@ def test_a_key_that_raises_when_its_message_is_sent_again_counts_and_ends_nothin
     builder.set_bolt("bolt", Does(acks), 2).fields_grouping("spout", "value")
     rig = Rig(builder, **limits)
     closed: list[bool] = []
-    executor, task = next(iter(rig.core.spout_tasks.values()))
-    executor.give_back(task, Letter(5, (Key(bad=True),), lambda: closed.append(True)))
+    task = rig.spout_task
+    task.give_back(Letter(5, (Key(bad=True),), lambda: closed.append(True)))
     for n in range(20):
         spout.feed(n, id=100 + n)
     for _ in range(50):

@@ -45,7 +45,7 @@ class Lab(Kept):
     @property
     def finished(self) -> bool:
         self.settle()
-        return all(task.finished for _, task in self.core.spout_tasks.values())
+        return self.spout_task.finished
 
 
 def test_records_are_read_in_order_and_an_unfinished_one_keeps_the_spout_from_being_exhausted() -> None:

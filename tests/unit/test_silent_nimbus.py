@@ -101,7 +101,7 @@ def test_before_an_emit_shows_in_the_account_or_as_sent_without_a_tree() -> None
         seen.append((index, quiet[0]))
 
     rig = Rig(chain(spout, Does(acks)), around={"said_quiet": quiet, "untracked": Watched(20, told)})
-    [(_, task)] = rig.core.spout_tasks.values()
+    task = rig.spout_task
     task.stats.account = Watched(len(task.stats.account), told)
     rig.settle()
     assert quiet == [1]

@@ -9,7 +9,6 @@ import pytest
 
 from squall import Failure, Spout, TopologyBuilder
 from squall.engine.clock import ManualClock
-from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed
 from tests.unit.batch_rig import BatchFeeder
 from tests.unit.rig import Does, Feeder, Rig, acks, aggregates, chain, keeps
@@ -41,7 +40,7 @@ def test_a_spout_that_is_not_active_is_not_asked_but_answered() -> None:
     rig.advance(10)
     assert spout.reasons == [("late", "timeout")]
     assert spout.calls[0] == "activate"
-    close_tasks(rig.core)
+    rig.close()
     assert spout.calls[-1] == "close"
 
 
@@ -91,7 +90,7 @@ def test_a_bolt_that_holds_more_than_the_first_limit_gets_more() -> None:
 def test_a_spout_is_finished_when_it_is_exhausted_and_nothing_is_pending() -> None:
     spout, bolt = fed(1), Does(keeps)
     rig = Rig(chain(spout, bolt))
-    [(_, task)] = rig.core.spout_tasks.values()
+    task = rig.spout_task
     rig.settle()
     rig.user("spout").exhausted = True
     rig.settle()
@@ -159,7 +158,7 @@ def test_an_ack_that_raises_is_not_counted_as_one() -> None:
     rig = Rig(chain(spout, Does(acks)))
     with pytest.raises(TaskCrashed, match="in ack"):
         rig.settle()
-    ((_, task),) = rig.core.spout_tasks.values()
+    task = rig.spout_task
     assert task.stats.acked == 0
 
 
@@ -167,7 +166,7 @@ def test_what_close_raises_is_collected_and_the_others_are_closed() -> None:
     spout, bolt, cleaned = Feeder(), Does(acks), list[str]()
     spout.close = lambda: 1 / 0  # type: ignore[method-assign,assignment,return-value]
     bolt.cleanup = lambda: cleaned.append("bolt")  # type: ignore[method-assign]
-    (crash,) = close_tasks(Rig(chain(spout, bolt)).core)
+    (crash,) = Rig(chain(spout, bolt)).close()
     assert str(crash).startswith("spout[3] raised ZeroDivisionError: division by zero in close (")
     assert cleaned == ["bolt"]
 

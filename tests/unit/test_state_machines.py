@@ -281,7 +281,7 @@ def told_by_the_last(events: str) -> str:
             (task,), before = World(1, task.limits).tasks, task.attempts.tries
             task.attempts.resume(Remembered(before))
         messages = task.messages
-        task.inside.listener, messages.ports.give_up, told.send.side_effect = told, told.bury, task.send
+        task.inside.outermost, messages.ports.give_up, told.send.side_effect = told, told.bury, task.send
         told.reset_mock()
         if event == "emit":
             task.emit(7)

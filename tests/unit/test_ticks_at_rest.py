@@ -13,7 +13,6 @@ import pytest
 
 from squall import Config, TopologyBuilder, Tuple
 from squall.engine.api.plan import ExecutorPlan
-from squall.engine.core.closing import close_tasks
 from squall.engine.core.transport import NoPeers, NoTransport
 from squall.engine.core.turn import Turn
 from squall.ipc.board import READY, Board, SlotCell
@@ -113,7 +112,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Worker]]:
 
     yield start
     for worker in workers:
-        close_tasks(worker.rig.core)
+        worker.rig.close()
         worker.board.go_on = None
     # Cores hold views of the board, which keep its mapping.
     workers.clear()

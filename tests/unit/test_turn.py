@@ -64,7 +64,7 @@ class One:
 
     def exhaust(self, exhausted: bool = True) -> None:
         """As the worker's spouts themselves do, which are copies."""
-        for _, task in self.core.spout_tasks.values():
+        for task in self.core.spout_tasks.values():
             task.user.exhausted = exhausted
 
 

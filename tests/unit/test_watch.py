@@ -25,8 +25,9 @@ from squall import (
     spout,
 )
 from squall.cli import main
+from squall.engine.core.executor import Watch
 from squall.engine.core.local import LocalRunner
-from squall.engine.core.watch import Tap, Trace, Watch, hits_of, watch
+from squall.engine.core.watch import Tap, Trace, hits_of, watch
 from squall.engine.flow.blocks import Block, BlockBatch, ByMember
 from squall.engine.flow.ids import ACKER_BITS
 from squall.engine.flow.row_counts import RowCounts
@@ -96,9 +97,11 @@ def run(topology: Topology, *made: Any) -> tuple[Counter[Any], list[Any]]:
     events: list[Any] = []
     with LocalRunner(topology, Config(seed=1), copy=copy_component) as runner:
         watches: list[Watch] = [make(runner.core, events.append, runner.clock.now_ns) for make in made]
+        ended: list[Any] = []
+        watch(runner.core, [Trace(runner.core, ended.append, runner.clock.now_ns, Marks(), 1), *watches])
         watch(runner.core, watches)
         report = runner.run(timeout_secs=60)
-        assert (report.drained, report.pending) == (True, 0)
+        assert (report.drained, report.pending, ended) == (True, 0, [])
     return Counter(COUNTED), events
 
 
@@ -140,7 +143,7 @@ def test_a_tap_shows_what_is_emitted_once_and_what_a_sink_executes() -> None:
     def tapped(component: str) -> Any:
         return lambda core, seen, now_ns: Tap(core, seen, now_ns, component, 1_000_000_000)
 
-    _, events = run(topology_of(COUNT, 5), tapped("split"), tapped("last"))
+    _, events = run(topology_of(COUNT, 5), tapped("last"), tapped("split"))
     assert {(event[3], event[5]) for event in events} == {
         ("default", "emitted"), ("lengths", "emitted"), ("default", "executed"),
     }

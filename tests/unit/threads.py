@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from squall import TopologyBuilder
-from squall.engine.core.closing import close_tasks
 from tests.unit.rig import Rig
 
 
@@ -23,5 +22,5 @@ def threaded(builder: TopologyBuilder, **settings: Any) -> Iterator[Rig]:
         for _, _, user in rig.core.users():
             if hasattr(user, "let_go"):
                 user.let_go()
-        close_tasks(rig.core)
+        rig.close()
     assert set(threading.enumerate()) <= before

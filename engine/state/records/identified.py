@@ -19,9 +19,8 @@ from squall.engine.api.around import Around, HiddenField, HidingOut, listed
 from squall.engine.api.columns import ColumnBatch
 from squall.engine.api.component import BatchBolt
 from squall.engine.api.context import TopologyContext
-from squall.engine.api.emit_checks import Declared
 from squall.engine.api.failure import Failure
-from squall.engine.api.stream import DEFAULT_STREAM
+from squall.engine.api.stream import DEFAULT_STREAM, Declared
 from squall.engine.api.tuple import Tuple
 from squall.engine.foreign.given_columns import column_mistake, parents_of, values_of
 from squall.engine.state.records.floors import LOOK_NS
@@ -48,9 +47,6 @@ class IdentifiedSpout(Around):
         self.kept: Settling | None = None
         """For runners that keep a spout as a whole, open records and all, before `open`: those of its last life, or
         `new_kept`. Then nothing is written to a file here."""
-
-    def __reduce__(self) -> Any:
-        return IdentifiedSpout, (self._inner, self.lineage, self._numbers, self._full)
 
     def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: Any) -> None:
         who = f"{context.component_id}[{context.task_id}]"
@@ -246,9 +242,6 @@ class IdentifiedBolt(Around):
     def __init__(self, inner: Any, lineage: Lineage) -> None:
         super().__init__(inner)
         self.lineage = lineage
-
-    def __reduce__(self) -> Any:
-        return IdentifiedBolt, (self._inner, self.lineage)
 
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext, *collector: Any) -> None:
         self._index, self._hidden = context.task_index, HiddenField(FIELD, RESULTS)

@@ -25,8 +25,7 @@ from typing import Any
 from squall.engine.api.collectors import BatchCollector
 from squall.engine.api.columns import ColumnBatch
 from squall.engine.api.context import TopologyContext
-from squall.engine.api.emit_checks import Declared
-from squall.engine.api.stream import DEFAULT_STREAM
+from squall.engine.api.stream import DEFAULT_STREAM, Declared
 from squall.engine.clock import NS_PER_SEC, wall_ns
 from squall.engine.errors import ComponentError, FailedTuple
 from squall.engine.foreign.given_columns import values_of

@@ -106,9 +106,9 @@ def submit_command(**given: Any) -> None:
 
         def ask() -> TopologyRecord:
             return submit(
-                client, run_dir, name, config, code, active=not options.inactive, fresh=options.fresh,
-                remove_when_drained=options.remove_when_drained, replace=replace, wait_secs=wait_secs,
-                env=environment, note=note,
+                client, run_dir, name, config, code, note, status="INACTIVE" if options.inactive else "ACTIVE",
+                fresh=options.fresh, remove_when_drained=options.remove_when_drained, replace=replace,
+                replace_wait_secs=wait_secs, env=environment,
             )
 
         takes_up = bool(left_by_earlier(run_dir, name)) and not options.fresh
