@@ -478,12 +478,10 @@ class BoltExecutor:
         if issubclass(type(error), FailedTuple):
             failure = self.refused(task, error)
         else:
-            trees = {root for root in batch.roots if root}
+            trees = set(filter(None, batch.roots))
             count = len(batch.rows)
             given = f"tuple {repr_of(tuple(*batch.rows))}" if count == 1 else f"a batch of {count:,} rows"
             failure = self.raised(task, error, given, len(trees))
-        self.outbox.fail_roots(batch.roots, failure)
-        for pairs in (batch.others or {}).values():
-            self.outbox.fail_roots((other for other, _ in pairs), failure)
+        self.outbox.fail_roots(batch.trees, failure)
         if batch.stream != TICK_STREAM:
             task.stats.failed += len(batch.rows)

@@ -324,9 +324,7 @@ class WorkerCore:
 
     def _fail_tuple(self, batch: Batch, task: int, failure: Failure) -> None:
         """The only tuple of a batch goes no further, by an error of this task: that fails its trees and no others."""
-        for root in (batch.roots[0], *(other for other, _ in (batch.others or {}).get(0, ()))):
-            if root:
-                self.outbox.fail_roots((root,), failure)
+        self.outbox.fail_roots(batch.trees, failure)
         self.stats[task].errors += 1
         self._drop(batch)
 

@@ -16,8 +16,7 @@ from typing import Any
 from squall.engine.api.failure import Failure
 from squall.engine.api.tuple import Run
 from squall.engine.flow.anchoring import Anchoring, BlockAnchoring
-from squall.engine.flow.batch import Batch, OpenBatch
-from squall.engine.flow.blocks import BlockBatch
+from squall.engine.flow.batch import Batch, BlockBatch, OpenBatch
 from squall.engine.flow.ids import EdgeIds
 from squall.engine.flow.parcel import Acks, BlockAcks
 

@@ -10,12 +10,13 @@ Relies on: each batch being weighed before it is added. Thread: the worker's loo
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from squall.engine.api.failure import Failure
 from squall.engine.flow.batch import LONG_ROWS, Batch
-from squall.engine.flow.blocks import Flags
+from squall.engine.flow.member_columns import Flags, Words
 
 
 @dataclass(slots=True)
@@ -23,12 +24,11 @@ class BlockAcks:
     """Acks of one block: the XOR of each member, and the members whose tuples went to each worker."""
 
     members: int
-    xors: int = 0
-    """A word for each member: see `column_of`."""
+    xors: Words = 0
     masks: dict[int, Flags] = field(default_factory=dict)
     """Bit of a worker's incarnation -> the members with new tuples for it."""
 
-    def merge(self, xors: int, masks: dict[int, Flags]) -> None:
+    def merge(self, xors: Words, masks: dict[int, Flags]) -> None:
         """Add more acks."""
         self.xors ^= xors
         for bit, flags in masks.items():
@@ -90,7 +90,7 @@ class Parcel:
     """Data batches and tracking messages for one worker."""
 
     __slots__ = (
-        "acks", "answers", "batches", "bytes", "fails", "inits", "left_roots", "resets", "rows", "unread",
+        "acks", "answers", "batches", "bytes", "fails", "inits", "left_trees", "resets", "rows", "unread",
     )
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class Parcel:
         """(spout task, root, failure or None), from ackers to spouts of the receiver."""
         self.unread: list[tuple[Batch, int, str]] = []
         """At the receiver: tuples that could not be decoded, each a batch of its own; position of the value, reason."""
-        self.left_roots: list[Iterable[int]] = []
+        self.left_trees: list[Sequence[int]] = []
         """Roots of the trees of its tuples, once these have left."""
 
     def add(self, batch: Batch) -> None:
@@ -161,15 +161,11 @@ class Parcel:
 
     def let_go(self) -> None:
         """Drop its tuples, which have left; keep the roots of their trees, in case they do not arrive."""
-        batches, self.batches = self.batches, _NO_BATCHES
-        self.left_roots = [batch.trees for batch in batches]
-        for batch in batches:
-            if batch.others is not None:
-                self.left_roots.append([root for pairs in batch.others.values() for root, _ in pairs])
+        self.left_trees, self.batches = [batch.trees for batch in self.batches], _NO_BATCHES
 
     def lost_trees(self) -> set[int]:
         """Roots of the trees that lack tuples if the parcel does not arrive."""
-        return {root for roots in self.left_roots for root in roots if root}
+        return set(filter(None, chain.from_iterable(self.left_trees)))
 
     def add_tracking(self, other: Parcel) -> None:
         """Add the tracking messages of another parcel."""

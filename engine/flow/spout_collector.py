@@ -22,9 +22,9 @@ from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.errors import ComponentError
 from squall.engine.flow.anchoring import Anchoring, BlockAnchoring, Owned
 from squall.engine.flow.batch import OpenBatch
-from squall.engine.flow.blocks import MIN_MEMBERS, Block, Flags, block_of
 from squall.engine.flow.emitter import UNNAMED, Emitter, Report, StreamOut
-from squall.engine.flow.row_counts import RowCounts
+from squall.engine.flow.ids import MIN_MEMBERS, Block, block_of
+from squall.engine.flow.member_columns import Flags, RowCounts, Words
 from squall.engine.foreign.given_columns import ids_of
 from squall.engine.foreign.identity import key_of
 from squall.engine.foreign.sizes import row_bytes
@@ -100,7 +100,7 @@ class Gathered:
         return joined, list(chain.from_iterable(ids)), self._stream
 
 
-AddBlock = Callable[[Block, Sequence[Any], Sequence[Any], str, int, dict[int, Flags], int], None]
+AddBlock = Callable[[Block, Sequence[Any], Sequence[Any], str, Words, dict[int, Flags], int], None]
 """(block, message ids, rows, stream, XOR of each tree's first edges, masks, time of the first emit) -> None."""
 
 
@@ -340,7 +340,7 @@ class SpoutCollector:
     def _new_trees(self, roots: list[int]) -> Anchoring:
         """The anchoring of the first tuples of new trees: as a block where these can be one."""
         block = None if self.pending.add_block is None else block_of(roots, self.least_block)
-        return Anchoring(roots) if block is None else BlockAnchoring(block, 0, len(roots))
+        return Anchoring(roots) if block is None else BlockAnchoring(block, range(len(roots)))
 
     def _enter(self, trees: Anchoring, ids: Sequence[Any], rows: Sequence[Any], stream: str, since_ns: int) -> None:
         """Enter new trees, whose first tuples are in their batches. `stream`: of rows, or the default one if they are

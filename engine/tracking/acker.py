@@ -25,7 +25,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from squall.engine.api.failure import WORKER_DIED, Failure
-from squall.engine.flow.blocks import Block, Flags
+from squall.engine.flow.ids import Block
+from squall.engine.flow.member_columns import Flags, Words
 from squall.engine.flow.parcel import Acks, BlockAcks
 from squall.engine.tracking.tracked_blocks import Blocks, TrackedBlock
 
@@ -136,7 +137,7 @@ class Acker:
             if mask & dead:
                 self.fail(root, _died())
 
-    def init_block(self, block: Block, xors: int, spout_task: int, masks: dict[int, Flags]) -> None:
+    def init_block(self, block: Block, xors: Words, spout_task: int, masks: dict[int, Flags]) -> None:
         """Begin the trees of a block that a spout of this worker emitted: the XOR of the first edges of each, and the
         members that were sent to each worker."""
         tracked = TrackedBlock(block, xors, spout_task, masks)

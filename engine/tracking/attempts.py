@@ -77,7 +77,7 @@ class Changes(NamedTuple):
     group: tuple[int, ...]
     """Roots of the messages on trial, including those already answered."""
     blocks_out: Sequence[tuple[int, Sequence[Any]]] = ()
-    """(first root, key of each member) of emits in blocks (`engine.flow.blocks`)."""
+    """(first root, key of each member) of emits in blocks (`engine.flow.ids`)."""
     blocks_answered: Sequence[tuple[int, Sequence[int]]] = ()
     """(first root, members) of messages of blocks; others of these blocks may be in `answered`."""
 

@@ -22,7 +22,8 @@ from typing import Any
 from squall.engine.api.failure import FAILED as REFUSED
 from squall.engine.api.failure import TIMEOUT, WORKER_DIED, Failure
 from squall.engine.errors import ComponentError
-from squall.engine.flow.blocks import Block, Flags
+from squall.engine.flow.ids import Block
+from squall.engine.flow.member_columns import Flags, Words
 from squall.engine.flow.spout_collector import AddBlock
 from squall.engine.foreign.identity import key_of
 from squall.engine.foreign.text import message_of
@@ -36,7 +37,7 @@ from squall.engine.tracking.pending_table import OpenBlock, PendingTable
 
 Init = Callable[[int, int, int, int], None]
 """(root, xor, spout task, mask) -> None: tells the acker of a new tree."""
-InitBlock = Callable[[Block, int, int, dict[int, Flags]], None]
+InitBlock = Callable[[Block, Words, int, dict[int, Flags]], None]
 """(block, XOR of each tree's first edges, spout task, masks) -> None: the same for the trees of a block."""
 Send = Callable[[Any, Any], int]
 """(message id, values) -> root: emits a held message."""
@@ -146,7 +147,7 @@ class OpenMessages:
         return None if self.ports.init_block is None else self._add_block
 
     def _add_block(
-        self, block: Block, ids: Sequence[Any], rows: Sequence[Any], stream: str, xors: int, masks: dict[int, Flags],
+        self, block: Block, ids: Sequence[Any], rows: Sequence[Any], stream: str, xors: Words, masks: dict[int, Flags],
         since_ns: int,
     ) -> None:
         opened = OpenBlock(block, ids, rows, stream, since_ns)

@@ -16,7 +16,7 @@ from itertools import compress
 from typing import Any
 
 from squall.engine.api.stream import DEFAULT_STREAM
-from squall.engine.flow.blocks import Block
+from squall.engine.flow.ids import Block
 from squall.engine.flow.spout_collector import Routed
 from squall.engine.foreign.identity import are_keys, key_of
 
@@ -94,7 +94,7 @@ class OpenBlock:
         row: Any = self._rows[member]
         return row if self._stream == DEFAULT_STREAM else Routed.on(self._stream, None, row)
 
-    def roots(self) -> list[int]:
+    def roots(self) -> Sequence[int]:
         """Of the messages that are open."""
         return self.block.roots(compress(range(self.block.members), self._open))
 

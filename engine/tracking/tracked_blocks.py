@@ -15,10 +15,9 @@ from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
 
-from squall.engine.flow.blocks import WORD_BYTES, Block, Flags, column_of, flagged, words_of
-from squall.engine.flow.ids import ACKER_BITS
+from squall.engine.flow.ids import ACKER_BITS, Block
+from squall.engine.flow.member_columns import Flags, Words, column_of, flagged, words_of, zero_words
 
-_IS_ZERO = b"\1" + bytes(255)
 _MOST_ROTATIONS = 3
 
 
@@ -27,7 +26,7 @@ class TrackedBlock:
 
     __slots__ = ("_left", "_words", "_xors", "age", "block", "is_open", "masks", "spout_task")
 
-    def __init__(self, block: Block, xors: int, spout_task: int, masks: dict[int, Flags]) -> None:
+    def __init__(self, block: Block, xors: Words, spout_task: int, masks: dict[int, Flags]) -> None:
         self.block = block
         self.spout_task = spout_task
         self._xors = xors
@@ -52,7 +51,7 @@ class TrackedBlock:
         """The members that are tracked."""
         return compress(range(self.block.members), bytes(self.is_open))
 
-    def ack(self, xors: int) -> Sequence[int]:
+    def ack(self, xors: Words) -> Sequence[int]:
         """XOR a word into each member; returns the members that are processed by it."""
         if self._words is not None:
             self._xors, self._words = column_of(self._words), None
@@ -66,7 +65,7 @@ class TrackedBlock:
         if not self._xors:
             found: Sequence[int] = range(members) if self._left == members else list(self)
         else:
-            done = _zero_words(self._xors, members) & int.from_bytes(self.is_open, "little")
+            done = zero_words(self._xors, members) & int.from_bytes(self.is_open, "little")
             if not done:
                 return ()
             found = flagged(done, members)
@@ -218,12 +217,3 @@ class Blocks:
             tracked.age += 1
             if tracked.age >= _MOST_ROTATIONS:
                 self._drop(tracked)
-
-
-def _zero_words(column: int, count: int) -> Flags:
-    """Flag the 64-bit words of a column that are 0."""
-    # The lowest byte of each becomes the OR of all its bytes; what the next word adds to it stays above that byte.
-    for shift in (32, 16, 8):
-        column |= column >> shift
-    lowest = column.to_bytes(WORD_BYTES * count, "little")[::WORD_BYTES]
-    return int.from_bytes(lowest.translate(_IS_ZERO), "little")

@@ -17,7 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from squall.engine.flow.blocks import Block
+from squall.engine.flow.ids import Block
 from squall.engine.foreign.text import text_of_error
 from squall.engine.tracking.attempts import Changes, Remembered
 from squall.ipc.private import gone_if_failed, make_levels
@@ -158,7 +158,7 @@ def _can_be_pickled(value: Any) -> bool:
     return True
 
 
-def _roots(base: int, members: Iterable[int]) -> list[int]:
+def _roots(base: int, members: Iterable[int]) -> Sequence[int]:
     return Block(base, 0).roots(members)
 
 

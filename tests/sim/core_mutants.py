@@ -227,7 +227,10 @@ class UnevenBatch(Batch):
 class UnevenOpenBatch(OpenBatch):
     __slots__ = ()
 
-    closed = UnevenBatch
+    def take(self) -> Batch:
+        batch = super().take()
+        batch.__class__ = UnevenBatch
+        return batch
 
 
 def careless_emit(collector: AnyCollector) -> Emit | None:

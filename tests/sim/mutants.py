@@ -280,7 +280,7 @@ class SilentTracking(Tracking):
 
     def frame_lost(self, worker: int, parcel: Parcel, damaged: bool) -> None:
         silent = Parcel()
-        silent.left_roots = parcel.left_roots
+        silent.left_trees = parcel.left_trees
         super().frame_lost(worker, silent, damaged)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
-from itertools import accumulate, pairwise
+from itertools import accumulate, compress, pairwise
 
 import pytest
 from hypothesis import given
@@ -13,11 +13,19 @@ from hypothesis import strategies as st
 
 from squall.engine.api.columns import Columns
 from squall.engine.flow.anchoring import BlockAnchoring, Owned, anchoring_of
-from squall.engine.flow.batch import OpenBatch
-from squall.engine.flow.blocks import Block, BlockBatch, column_of, words_of
-from squall.engine.flow.ids import ACKER_BITS, EdgeIds
+from squall.engine.flow.batch import BlockBatch, OpenBatch
+from squall.engine.flow.ids import ACKER_BITS, Block, EdgeIds
+from squall.engine.flow.member_columns import (
+    RowCounts,
+    column_of,
+    flagged,
+    flags_at,
+    only_flagged,
+    words_at,
+    words_of,
+    zero_words,
+)
 from squall.engine.flow.parcel import Parcel
-from squall.engine.flow.row_counts import RowCounts
 from squall.engine.tracking.pending_table import OpenBlock
 from squall.engine.tracking.tracked_blocks import TrackedBlock
 from squall.ipc import codec
@@ -45,12 +53,11 @@ def cases(seed: int) -> Iterator[tuple[random.Random, list[int]]]:
 
 def entered(counts: list[int], target: int = 2) -> tuple[BlockBatch, BlockAnchoring]:
     """A batch of rows, so many of each member of a block; the anchoring that gave it its edges."""
-    block = Block(5 << ACKER_BITS | 3, len(counts))
-    anchoring = BlockAnchoring(block, 0, len(counts))
-    batch = anchoring.new_batch(OpenBatch(0, "default", target, TASKS))
+    members, rows = range(len(counts)), [(number,) for number in range(sum(counts))]
+    anchoring = BlockAnchoring(Block(5 << ACKER_BITS | 3, len(counts)), members)
+    instead_of = OpenBatch(0, "default", target, TASKS)
+    batch = anchoring.batch_of(rows, Owned(members, RowCounts(counts)), instead_of, TASKS[target], EdgeIds())
     assert isinstance(batch, BlockBatch)
-    batch.rows = [(number,) for number in range(sum(counts))]
-    anchoring.enter(batch, Owned(range(len(counts)), RowCounts(counts)), TASKS[target], EdgeIds())
     return batch, anchoring
 
 
@@ -89,7 +96,6 @@ def test_a_batch_that_is_sent_arrives_with_the_same_runs(seed: int) -> None:
         [came] = codec.decode(codec.encode(parcel)[0]).batches
         assert isinstance(came, BlockBatch)
         assert (came.block, list(came.trees)) == (batch.block, trees)
-        assert (came.by_member is None) == (batch.by_member is None)
         assert said(came) == before
 
 
@@ -114,6 +120,20 @@ def test_parts_of_a_batch_are_acked_as_the_whole(seed: int) -> None:
         words = words_of(acked, len(counts))
         assert list(words) == [whole.get(root, 0) for root in batch.block.roots(range(len(counts)))]
         assert acked == anchoring.new_edges()
+
+
+@given(st.lists(st.integers(0, 3), min_size=1), st.randoms(use_true_random=False))
+def test_columns_are_the_words_and_flags_of_each_member(words: list[int], chance: random.Random) -> None:
+    count, column, is_set = len(words), column_of(words), bytes(map(bool, words))
+    assert only_flagged(column_of([7] * count), is_set) == column_of([7 * flag for flag in is_set])
+    assert flagged(zero_words(column, count), count) == [member for member, word in enumerate(words) if not word]
+    for members in (range(2, 2 + count), chance.choices(range(count), k=count)):
+        expected = [0] * (count + 2)
+        for member, word in zip(members, words, strict=True):
+            expected[member] ^= word
+        assert list(words_of(words_at(members, column, count + 2), count + 2)) == expected
+        flags = flags_at(members, int.from_bytes(is_set, "little"), count + 2)
+        assert flagged(flags, count + 2) == sorted(set(compress(members, is_set)))
 
 
 @given(st.lists(st.integers(0, 5) | st.sampled_from([255, 256]), max_size=40), st.randoms(use_true_random=False))

@@ -13,8 +13,7 @@ import pytest
 
 from squall.engine.api.columns import Columns
 from squall.engine.api.failure import ANOTHER_TUPLE, EXCEPTION, FAILED, TIMEOUT, WORKER_DIED, Failure
-from squall.engine.flow.blocks import Block
-from squall.engine.flow.ids import ACKER_BITS
+from squall.engine.flow.ids import ACKER_BITS, Block
 from squall.engine.flow.spout_collector import Routed
 from squall.engine.foreign.identity import are_keys, key_of
 from squall.engine.report.metrics import SpoutStats
