@@ -27,6 +27,8 @@ ACKER_BITS = 16
 ACKER_MASK = (1 << ACKER_BITS) - 1
 MIN_MEMBERS, MAX_MEMBERS = 16, 1 << 16
 """Fewer trees are not worth a block, which costs a turn some 80 us; the number of a member takes two bytes."""
+ALONE = (0,)
+"""The members of a tree that is tracked by itself, as a block of one whose first root is the tree's."""
 
 
 class Block(NamedTuple):

@@ -9,12 +9,12 @@ Thread: the worker's loop.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Protocol
 
 from squall.engine.api.failure import FRAME_DAMAGED, FRAME_LOST, TIMEOUT, Failure
 from squall.engine.api.plan import Plan
-from squall.engine.flow.ids import ACKER_BITS, ACKER_MASK
+from squall.engine.flow.ids import ACKER_BITS, ACKER_MASK, ALONE
 from squall.engine.flow.outbox import Outbox
 from squall.engine.flow.parcel import Acks, Parcel
 from squall.engine.tracking.acker import Acker, Answer
@@ -87,11 +87,8 @@ class Tracking:
         """Bring answers to their spouts; return True if there were any. Raises TaskCrashed."""
         some = False
         for acker in self.ackers.values():
-            if acker.answers or acker.block_answers:
+            if acker.answers:
                 some = True
-                in_blocks, acker.block_answers = acker.block_answers, []
-                for in_block in in_blocks:
-                    self._deliver_block(*in_block)
                 answers, acker.answers = acker.answers, []
                 self._deliver(answers)
         self._tell_spouts()
@@ -100,16 +97,6 @@ class Tracking:
     def _tell_spouts(self) -> None:
         for _, task in self.spout_tasks.values():
             task.tell()
-
-    def _deliver_block(self, spout_task: int, base: int, members: Sequence[int], failure: Failure | None) -> None:
-        """Answer messages of a block."""
-        pending = self.spout_tasks[spout_task][1].pending
-        if self.watch is not None and failure is None:
-            self.watch.acked(spout_task, [base + (member << ACKER_BITS) for member in members])
-        if failure is None:
-            pending.acked_block(base, members)
-        else:
-            pending.failed_block(base, members, failure)
 
     def init_for(self, acker: int) -> Init:
         """The function that tells the acker of this index of new trees: the acker's own, if it is here."""
@@ -202,18 +189,18 @@ class Tracking:
             self._parcel_for(self.plan.task_worker[spout_task]).resets.append((root, spout_task))
 
     def _deliver(self, answers: Iterable[Answer]) -> None:
-        """Answer messages."""
+        """Answer messages. Those of other workers' spouts come alone: a block begins where its acker is."""
         spouts = self.spout_tasks
-        for spout_task, root, failure in answers:
+        for spout_task, base, members, failure in answers:
             here = spouts.get(spout_task)
             if here is None:
-                self._parcel_for(self.plan.task_worker[spout_task]).answers.append((spout_task, root, failure))
+                self._parcel_for(self.plan.task_worker[spout_task]).answers.append((spout_task, base, failure))
             elif failure is None:
                 if self.watch is not None:
-                    self.watch.acked(spout_task, (root,))
-                here[1].pending.acked(root)
+                    self.watch.acked(spout_task, [base + (member << ACKER_BITS) for member in members])
+                here[1].pending.acked(base, members)
             else:
-                here[1].pending.failed(root, failure)
+                here[1].pending.failed(base, failure, members)
 
     def rotate(self) -> None:
         """Rotate the ackers here. Called once per message timeout."""
@@ -233,7 +220,7 @@ class Tracking:
         self.take_acks(parcel.acks)
         for root, failure in parcel.fails:
             self.ackers[root & ACKER_MASK].fail(root, failure)
-        self._deliver(parcel.answers)
+        self._deliver((task, root, ALONE, failure) for task, root, failure in parcel.answers)
         self._tell_spouts()
 
     def frame_lost(self, worker: int, parcel: Parcel, damaged: bool) -> None:
@@ -261,7 +248,7 @@ class Tracking:
                 acker.fail(root, failure)
             for _, task in self.spout_tasks.values():
                 if task.pending.has(root):
-                    self._deliver([(task.task, root, failure)])
+                    self._deliver([(task.task, root, ALONE, failure)])
                 else:
                     task.pending.charge_late(root, failure)
 

@@ -16,8 +16,8 @@ from squall.engine.flow.bolt_collectors import BasicCollector
 from squall.engine.flow.parcel import BlockAcks
 from squall.engine.tracking.acker import Acker
 from squall.engine.tracking.attempts import Limits
+from squall.engine.tracking.blocks import TrackedBlock
 from squall.engine.tracking.open_messages import OpenMessages
-from squall.engine.tracking.tracked_blocks import TrackedBlock
 from tests.sim import invariants
 from tests.sim.control import Control
 from tests.sim.cores import Cluster
@@ -46,7 +46,7 @@ class TogetherAcker(Acker):
         tracked = self._blocks.get(base)
         if tracked is not None and len(tracked) < tracked.block.members:
             for member in list(tracked):
-                tracked.give_up(member)
+                tracked.give_up([member])
                 self._answer(tracked, [member])
 
 
@@ -98,9 +98,9 @@ class MuteBlocks(Acker):
     __slots__ = ()
 
     def _fail_touched(self, tracked: TrackedBlock, mask: int, failure: Failure | None) -> None:
-        told = len(self.block_answers)
+        told = len(self.answers)
         super()._fail_touched(tracked, mask, failure)
-        del self.block_answers[told:]
+        del self.answers[told:]
 
 
 class UnwrittenBlocks(OpenMessages):

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.engine.api.columns import Columns
 from squall.engine.flow.anchoring import BlockAnchoring, Owned, anchoring_of
 from squall.engine.flow.batch import BlockBatch, OpenBatch
 from squall.engine.flow.ids import ACKER_BITS, Block, EdgeIds
@@ -26,8 +25,7 @@ from squall.engine.flow.member_columns import (
     zero_words,
 )
 from squall.engine.flow.parcel import Parcel
-from squall.engine.tracking.pending_table import OpenBlock
-from squall.engine.tracking.tracked_blocks import TrackedBlock
+from squall.engine.tracking.blocks import TrackedBlock
 from squall.ipc import codec
 
 ELSEWHERE = 4
@@ -153,9 +151,6 @@ def test_counts_and_ends_tell_the_same(counts: list[int], chance: random.Random)
         assert list(rows.without(some).counts) == [count - chosen[member] for member, count in enumerate(counts)]
 
 
-BLOCK = Block(1 << 20, 40)
-
-
 def column(words: dict[int, int], block: Block) -> int:
     """A word for each member: 0 for those not named."""
     return column_of([words.get(member, 0) for member in range(block.members)])
@@ -175,27 +170,17 @@ def test_each_member_is_answered_when_its_own_edges_are(seed: int) -> None:
         chosen = [member for member, found in left.items() if found and chance.random() < 0.6]
         if chance.random() < 0.2:
             lost = [member for member in tracked if chance.random() < 0.1]
-            tracked.give_up_many(lost)
+            tracked.give_up(lost)
             given_up.update(lost)
         acks = {member: left[member].pop() for member in chosen}
         now = [member for member in chosen if not left[member] and member not in given_up]
         expected += now
         if chance.random() < 0.2:
             # Also of trees that were given up: what comes late for them changes nothing.
-            answered += tracked.ack_some([(member, acks[member]) for member in chosen if member in tracked])
+            answered += tracked.ack_some([(member, acks[member]) for member in chosen if tracked.is_open[member]])
         else:
             answered += tracked.ack(column(acks, block))
         assert answered == expected
         assert list(tracked) == [member for member in left if member not in answered and member not in given_up]
         assert len(tracked) == len(list(tracked))
     assert sorted(answered) == sorted(set(range(block.members)) - given_up)
-
-
-def test_open_messages_are_taken_out_once_each() -> None:
-    rows = Columns((list(range(BLOCK.members)),), BLOCK.members)
-    opened = OpenBlock(BLOCK, range(100, 100 + BLOCK.members), rows, "default", 0)
-    assert opened.take(opened.open_of([3, 1])) == [103, 101]
-    assert opened.answered() == [1, 3]
-    rest = opened.open_of(range(BLOCK.members))
-    assert opened.take(rest) == [100 + member for member in range(BLOCK.members) if member not in (1, 3)]
-    assert not opened.open_of(range(BLOCK.members))

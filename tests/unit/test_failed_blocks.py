@@ -95,23 +95,11 @@ class Lives:
         for root, number in zip(block.roots(range(len(going))), going, strict=True):
             messages.add(root, ids[number], values[number], 1, 0)
 
-    def _has(self, block: Block) -> bool:
-        """Whether it is a block to the messages: suspects go out one by one."""
-        return self.in_blocks and block.base not in self.messages.trees
-
     def ack(self, block: Block, members: Sequence[int]) -> None:
-        if self._has(block):
-            self.messages.acked_block(block.base, members)
-            return
-        for root in block.roots(members):
-            self.messages.acked(root)
+        self.messages.acked(block.base, members)
 
     def fail(self, block: Block, members: Sequence[int], failure: Failure) -> None:
-        if self._has(block):
-            self.messages.failed_block(block.base, members, failure)
-            return
-        for root in block.roots(members):
-            self.messages.failed(root, failure)
+        self.messages.failed(block.base, failure, members)
 
     def fail_alone(self, root: int, failure: Failure) -> None:
         self.messages.failed(root, failure)
@@ -212,15 +200,29 @@ def test_batches_are_entered_in_blocks_also_while_failures_are_remembered(first:
     [(_, task)] = rig.core.spout_tasks.values()
     emit = partial(spout.collector.emit_batch, (list("abcdef"),), message_ids=list(range(6)))
     emit()
-    [opened] = task.pending.table.blocks.blocks()
-    task.pending.failed_block(opened.block.base, range(6), first)
+    [opened] = task.pending.table.blocks
+    task.pending.failed(opened.block.base, first, range(6))
     task.tell()
     emit()
-    assert (task.pending.table.blocks.count, len(task.pending.trees)) == (6, 0)
+    assert (len(task.pending), task.pending.trees) == (6, {})
     assert task.pending.replays == 6
     rig.settle()
     assert spout.all_acked == list(range(6))
     assert not task.pending.attempts.tries
+
+
+def test_messages_whose_time_was_reset_are_answered_with_their_block() -> None:
+    rig = Rig(chain(BatchFeeder(), DoesBatch(nothing)))
+    spout: BatchFeeder = rig.user("spout")
+    [(_, task)] = rig.core.spout_tasks.values()
+    spout.collector.emit_batch((list("abcdef"),), message_ids=list(range(6)))
+    [opened] = task.pending.table.blocks
+    for root in opened.block.roots([1, 4]):
+        task.pending.reset(root)
+    task.pending.acked(opened.block.base, range(3))
+    task.pending.failed(opened.block.base, REFUSED, range(3, 6))
+    task.tell()
+    assert (sorted(spout.all_acked), len(task.pending.attempts.tries), len(task.pending)) == ([0, 1, 2], 3, 0)
 
 
 # ---- the journal ----

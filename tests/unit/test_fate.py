@@ -60,7 +60,7 @@ class Lab(Kept):
         return [tree[0] for _, tree in self.open_trees()]
 
     def open_trees(self) -> list[tuple[int, Any]]:
-        return [*self.table.table.blocks, *self.table.trees.items()]
+        return list(self.table.table)
 
 
 @pytest.mark.parametrize("poison", [1, 511, 1000])
