@@ -137,8 +137,8 @@ class OpenMessages:
         now = self.now_ns()
         self.trees[root] = (message_id, now, now, values)
         if self.attempts.alert:
-            again = self.attempts.emitted(root, key_of(message_id, values))
-            self.replays += again and not self._letting_out
+            again = self.attempts.emitted(root, (key_of(message_id, values),))
+            self.replays += 0 if self._letting_out else again
         self._init(root, xor, self._task, mask)
 
     @property
@@ -153,7 +153,7 @@ class OpenMessages:
         opened = OpenBlock(block, ids, rows, stream, since_ns)
         self.table.add_block(opened)
         if self.attempts.alert:
-            self.replays += self.attempts.emitted_block(block.base, opened.keys)
+            self.replays += self.attempts.emitted(block.base, opened.keys)
         if self.ports.init_block is not None:
             self.ports.init_block(block, xors, self._task, masks)
 
@@ -195,7 +195,7 @@ class OpenMessages:
             self._count_acks(opened.emitted_ns, len(ids))
             if self.attempts.alert:
                 self.attempts.acked(opened.keys_of(together), opened.emitted_ns)
-                self.attempts.answered_block(base, together)
+                self.attempts.answered(base, together)
             self.answers.acked += ids
             if len(together) == len(members):
                 return
@@ -241,7 +241,7 @@ class OpenMessages:
             together = opened.open_of(members)
             told = self.attempts.failed_together(opened.keys_of(together), failure)
             if told is not None:
-                self.attempts.answered_block(base, together)
+                self.attempts.answered(base, together)
                 ids = self.table.take(opened, together)
                 self.ports.note(ids, told)
                 self._account[FAILED] += len(ids)

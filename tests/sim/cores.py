@@ -151,8 +151,7 @@ class Journal:
         return Remembered(unclean=self._ledger.writes)
 
     def append(self, changes: Changes, snapshot: Callable[[], Changes]) -> None:
-        self._ledger.written.update(message for _, message in changes.out)
-        for _, messages in changes.blocks_out:
+        for _, messages in changes.out:
             self._ledger.written.update(messages)
 
     def end(self) -> None: ...

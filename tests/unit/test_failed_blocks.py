@@ -232,8 +232,8 @@ def test_a_block_with_an_id_that_cannot_be_pickled_keeps_the_others(tmp_path: Pa
     roots = BLOCK.roots(range(6))
     journal = AttemptJournal(tmp_path / "j", "t-1", lambda text: None)
     for changes in (
-        NOTHING, Changes([], [], {}, (), [(BLOCK.base, ["a", "b", lambda: 0, "d", "e", "f"])]),
-        Changes([], [], {}, (), [], [(BLOCK.base, [0, 1, 2])]),
+        NOTHING, Changes([(BLOCK.base, ["a", "b", lambda: 0, "d", "e", "f"])], [], {}, ()),
+        Changes([], [(BLOCK.base, [0, 1, 2])], {}, ()),
     ):
         journal.append(changes, lambda: NOTHING)
     assert journal.load().under_way == {roots[3]: "d", roots[4]: "e", roots[5]: "f"}
