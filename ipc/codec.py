@@ -27,10 +27,11 @@ from typing import Any
 from squall.engine.api.columns import Columns
 from squall.engine.api.failure import Failure
 from squall.engine.errors import ComponentError
+from squall.engine.flow.anchoring import Acks, BlockAcks
 from squall.engine.flow.batch import Batch, BlockBatch
 from squall.engine.flow.ids import Block, EdgeIds
 from squall.engine.flow.member_columns import RowCounts
-from squall.engine.flow.parcel import Acks, BlockAcks, Parcel
+from squall.engine.flow.parcel import Parcel
 from squall.engine.foreign.picklable import why_no_bytes
 from squall.engine.foreign.text import text_of_error
 from squall.ipc.partial_decode import Broken, rescue
@@ -141,7 +142,6 @@ def _readable(batch: Batch, unread: list[tuple[Batch, int, str]]) -> list[Batch]
     for end in sorted(ends - {0}):
         piece = batch.split(end - begin, new_edge) if end - begin < len(batch.rows) else batch
         if begin in bad:
-            piece.loose = piece.untracked_rows() > 0
             unread.append((piece, *bad[begin]))
         else:
             pieces.append(piece)

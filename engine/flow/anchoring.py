@@ -1,14 +1,16 @@
-"""The runs to which the rows of a batch are anchored, and the edges that its emits add to their trees.
+"""The runs to which the rows of a batch are anchored, the edges that its emits add to their trees, and acks of trees.
 
 Guarantees: rows in a row that are anchored to one run and go to one task get one edge; the XOR of all edges of a run
-is in `of_runs`, with the workers that its rows went to.
+is in `of_runs`, with the workers that its rows went to. However the acks of a tree are merged, and in whatever order,
+its acker computes the same.
 
-Pure. Thread: the task's.
+Pure. Thread: the task's; `Acks` that of their outbox.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import compress, repeat
 from operator import sub
 from typing import Any
@@ -79,15 +81,13 @@ class Owned:
 class Anchoring:
     """The runs of one batch while it is executed, or the new trees of a spout's batch."""
 
-    __slots__ = ("_sent", "children", "is_idle", "others", "roots")
+    __slots__ = ("_sent", "children", "others", "roots")
 
     def __init__(self, roots: Sequence[int], others: Others | None = None) -> None:
         self.roots = roots
         self.others = others
         self.children = [0] * len(roots)
         self._sent: dict[int, list[Sequence[int]]] = {}
-        self.is_idle = True
-        """No run has a new edge."""
 
     def settle(self, batch: OpenBatch, ids: EdgeIds) -> Batch | None:
         """Draw an edge for each run of an open batch that has none. If these runs must form a batch of their own, move
@@ -110,14 +110,11 @@ class Anchoring:
 
     def _extend(self, batch: Batch, runs: Sequence[int], mask: int, ids: EdgeIds) -> None:
         """Add these runs to those that a batch has, with an edge each."""
-        self.is_idle = False
         roots, children, others = self.roots, self.children, self.others
         for run in runs:
             root = roots[run]
             edge = ids.next() if root else 0
-            if not root:
-                batch.loose = True
-            elif others and run in others:
+            if root and others and run in others:
                 batch.others = batch.others or {}
                 batch.others[len(batch.roots)] = tuple((other, edge) for other, _ in others[run])
             batch.roots.append(root)
@@ -128,7 +125,6 @@ class Anchoring:
 
     def leave_open(self, run: int, ids: EdgeIds) -> None:
         """Add an edge that no tuple has, so that a tree without any tuple does not count as processed."""
-        self.is_idle = False
         self.children[run] ^= ids.next()
 
     def trees_of(self, run: int) -> Sequence[int]:
@@ -235,3 +231,55 @@ def anchoring_of(batch: Batch) -> Anchoring:
     if isinstance(batch, BlockBatch):
         return BlockAnchoring(batch.block, batch.members)
     return Anchoring(batch.roots, batch.others)
+
+
+@dataclass(slots=True)
+class BlockAcks:
+    """Acks of one block: the XOR of each member, and the members whose tuples went to each worker."""
+
+    members: int
+    xors: Words = 0
+    masks: dict[int, Flags] = field(default_factory=dict)
+    """Bit of a worker's incarnation -> the members with new tuples for it."""
+
+    def merge(self, xors: Words, masks: dict[int, Flags]) -> None:
+        """Add more acks."""
+        self.xors ^= xors
+        for bit, flags in masks.items():
+            self.masks[bit] = self.masks.get(bit, 0) | flags
+
+
+@dataclass(slots=True)
+class Acks:
+    """Acks of any trees."""
+
+    xors: dict[int, int] = field(default_factory=dict)
+    """root -> XOR."""
+    masks: dict[int, int] = field(default_factory=dict)
+    """root -> mask of the workers its new tuples were sent to. Only roots that are in `xors`."""
+    blocks: dict[int, BlockAcks] = field(default_factory=dict)
+    """First root of a block -> its acks."""
+
+    def add(self, root: int, xor: int, mask: int) -> None:
+        """Add an ack of one tree."""
+        self.xors[root] = self.xors.get(root, 0) ^ xor
+        if mask:
+            self.masks[root] = self.masks.get(root, 0) | mask
+
+    def merge(self, more: Acks) -> None:
+        """Add more acks. `more` is not used again: parts of it may be in this one."""
+        if not self.xors:
+            self.xors = more.xors
+        else:
+            xors = self.xors
+            for root, value in more.xors.items():
+                xors[root] = xors.get(root, 0) ^ value
+        for root, mask in more.masks.items():
+            self.masks[root] = self.masks.get(root, 0) | mask
+        for base, acks in more.blocks.items():
+            known = self.blocks.setdefault(base, acks)
+            if known is not acks:
+                known.merge(acks.xors, acks.masks)
+
+    def __bool__(self) -> bool:
+        return bool(self.xors or self.blocks)

@@ -42,7 +42,7 @@ class Batch:
     """A batch on its way. Thread: one at a time, its owner's."""
 
     __slots__ = (
-        "bytes", "edges", "loose", "measured", "others", "roots", "rows", "source", "starts", "stream", "target",
+        "bytes", "edges", "measured", "others", "roots", "rows", "source", "starts", "stream", "target",
     )
 
     def __init__(self, source: int, stream: str, target: int) -> None:
@@ -57,8 +57,6 @@ class Batch:
         self.roots: list[int] = []
         self.edges: list[int] = []
         self.others: dict[int, tuple[tuple[int, int], ...]] | None = None
-        self.loose = False
-        """Some tuples belong to no tree. Known to the sender only."""
         self.bytes = 0
         """Estimated memory of its rows; 0 = not estimated yet."""
         self.measured = False
@@ -185,7 +183,7 @@ class Batch:
         """Move the first `count` rows to a new batch, without their runs."""
         head.bytes = self.bytes * count // len(self.rows)
         self.bytes -= head.bytes
-        head.measured, head.loose = self.measured, self.loose
+        head.measured = self.measured
         head.rows, self.rows = self.rows[:count], self.rows[count:]
         return head
 
@@ -211,7 +209,7 @@ class BlockBatch(Batch):
         """It is from and for the tasks of another batch."""
         # Not by `Batch.__init__`, which makes lists.
         self.source, self.stream, self.target = instead_of.source, instead_of.stream, instead_of.target
-        self.others, self.loose, self.bytes, self.measured = None, False, 0, False
+        self.others, self.bytes, self.measured = None, 0, False
         self.block = block
         self.members = members
         """The member that each run belongs to; a range, if they are neighbours."""
@@ -282,7 +280,7 @@ class OpenBatch(Batch):
         # Not by `Batch.__init__`, which makes lists.
         self.source, self.stream, self.target = source, stream, target
         self.rows = self.starts = self.roots = self.edges = _NOTHING
-        self.others, self.loose, self.bytes, self.measured = None, False, 0, False
+        self.others, self.bytes, self.measured = None, 0, False
         self.check = check
         """Checks the first tuple of each batch."""
         self.bits = bits
@@ -312,9 +310,9 @@ class OpenBatch(Batch):
         batch = _new_batch(Batch)
         batch.source, batch.stream, batch.target = self.source, self.stream, self.target
         batch.rows, batch.starts, batch.roots, batch.edges = self.rows, self.starts, self.roots, self.edges
-        batch.others, batch.loose, batch.bytes, batch.measured = self.others, self.loose, 0, False
+        batch.others, batch.bytes, batch.measured = self.others, 0, False
         self.rows = self.starts = self.roots = self.edges = _NOTHING
-        self.others, self.loose, self.last = None, False, None
+        self.others, self.last = None, None
         return batch
 
 

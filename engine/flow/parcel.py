@@ -1,68 +1,20 @@
 """A parcel: the batches and acks of one worker for another at one flush; a link numbers it and a codec encodes it.
 
 Guarantees: batches of one sender for one task stay in their order, however a parcel is cut or put back; its tracking
-messages are in one piece of it, once. However the acks of a tree are merged, and in whatever order, its acker computes
-the same.
+messages are in one piece of it, once.
 
-Relies on: each batch being weighed before it is added. Thread: the worker's loop; `Acks` that of their outbox.
+Relies on: each batch being weighed before it is added. Thread: the worker's loop.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 
 from squall.engine.api.failure import Failure
+from squall.engine.flow.anchoring import Acks
 from squall.engine.flow.batch import LONG_ROWS, Batch
-from squall.engine.flow.member_columns import Flags, Words
-
-
-@dataclass(slots=True)
-class BlockAcks:
-    """Acks of one block: the XOR of each member, and the members whose tuples went to each worker."""
-
-    members: int
-    xors: Words = 0
-    masks: dict[int, Flags] = field(default_factory=dict)
-    """Bit of a worker's incarnation -> the members with new tuples for it."""
-
-    def merge(self, xors: Words, masks: dict[int, Flags]) -> None:
-        """Add more acks."""
-        self.xors ^= xors
-        for bit, flags in masks.items():
-            self.masks[bit] = self.masks.get(bit, 0) | flags
-
-
-@dataclass(slots=True)
-class Acks:
-    """Acks of any trees."""
-
-    xors: dict[int, int] = field(default_factory=dict)
-    """root -> XOR."""
-    masks: dict[int, int] = field(default_factory=dict)
-    """root -> mask of the workers its new tuples were sent to. Only roots that are in `xors`."""
-    blocks: dict[int, BlockAcks] = field(default_factory=dict)
-    """First root of a block -> its acks."""
-
-    def merge(self, more: Acks) -> None:
-        """Add more acks. `more` is not used again: parts of it may be in this one."""
-        if not self.xors:
-            self.xors = more.xors
-        else:
-            xors = self.xors
-            for root, value in more.xors.items():
-                xors[root] = xors.get(root, 0) ^ value
-        for root, mask in more.masks.items():
-            self.masks[root] = self.masks.get(root, 0) | mask
-        for base, acks in more.blocks.items():
-            known = self.blocks.setdefault(base, acks)
-            if known is not acks:
-                known.merge(acks.xors, acks.masks)
-
-    def __bool__(self) -> bool:
-        return bool(self.xors or self.blocks)
 
 
 class Countdown:

@@ -26,9 +26,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from squall.engine.api.failure import WORKER_DIED, Failure
+from squall.engine.flow.anchoring import Acks, BlockAcks
 from squall.engine.flow.ids import ALONE, Block
 from squall.engine.flow.member_columns import Flags, Words
-from squall.engine.flow.parcel import Acks, BlockAcks
 from squall.engine.tracking.blocks import Blocks, TrackedBlock
 
 # A tree's state is one int:  mask << 97 | spout_task << 66 | age << 64 | xor

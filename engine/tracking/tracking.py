@@ -14,9 +14,10 @@ from typing import Protocol
 
 from squall.engine.api.failure import FRAME_DAMAGED, FRAME_LOST, TIMEOUT, Failure
 from squall.engine.api.plan import Plan
+from squall.engine.flow.anchoring import Acks
 from squall.engine.flow.ids import ACKER_BITS, ACKER_MASK, ALONE
 from squall.engine.flow.outbox import Outbox
-from squall.engine.flow.parcel import Acks, Parcel
+from squall.engine.flow.parcel import Parcel
 from squall.engine.tracking.acker import Acker, Answer
 from squall.engine.tracking.open_messages import Init, InitBlock, OpenMessages
 from squall.engine.tracking.peers import Peers

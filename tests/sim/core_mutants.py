@@ -10,10 +10,9 @@ from typing import Any
 from squall.engine.api.failure import Failure
 from squall.engine.core.emit_paths import AnyCollector, Emit, fast_emit
 from squall.engine.core.turn import FRAMES_AT_ONCE, Sending, Turn
-from squall.engine.flow.anchoring import Anchoring
+from squall.engine.flow.anchoring import Anchoring, BlockAcks
 from squall.engine.flow.batch import Batch, OpenBatch
 from squall.engine.flow.bolt_collectors import BasicCollector
-from squall.engine.flow.parcel import BlockAcks
 from squall.engine.tracking.acker import Acker
 from squall.engine.tracking.attempts import Limits
 from squall.engine.tracking.blocks import TrackedBlock

@@ -9,8 +9,8 @@ from itertools import islice
 import pytest
 
 from benchmarks.acker_memory import GOAL_BYTES, acker_bytes, pending_bytes
+from squall.engine.flow.anchoring import Acks
 from squall.engine.flow.ids import ACKER_MASK, ALONE, EdgeIds, root_ids
-from squall.engine.flow.parcel import Acks
 from squall.engine.tracking.acker import Acker
 from tests.held import early
 

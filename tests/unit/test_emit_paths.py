@@ -193,7 +193,7 @@ def core_of(case: Case, parts: Parts, script: Script, hook: Any = None) -> Worke
 
 
 def shown(batch: Batch) -> list[Any]:
-    names = ("source", "stream", "target", "rows", "starts", "roots", "edges", "others", "loose")
+    names = ("source", "stream", "target", "rows", "starts", "roots", "edges", "others")
     return [getattr(batch, name) for name in names]
 
 
