@@ -359,7 +359,7 @@ class OpenMessages:
             attempts.doubt.count_acks(self.now_ns())
         while fate.held and len(doubtful) < _DOUBTFUL:
             held = fate.held[0]
-            key = key_of(held.message_id, held.values)
+            key = held.key
             if self._is_in_doubt(key):
                 doubtful.append(fate.held.popleft())
                 continue
@@ -394,7 +394,7 @@ class OpenMessages:
     def _let_out_doubtful(self, doubtful: list[Held], send: Send) -> bool:
         """Let out one of the first messages held, which are in doubt, as there is no other to try; one at its limits is
         buried, unless the set-up is at fault. Return True if one went out, or to the ledger."""
-        keys = [key_of(held.message_id, held.values) for held in doubtful]
+        keys = [held.key for held in doubtful]
         index = next((index for index, key in enumerate(keys) if not self.attempts.condemned(key)), None)
         if index is None and self.stops(at_limit=True):
             return False
@@ -422,7 +422,7 @@ class OpenMessages:
     def stop(self, stopped: bool) -> None:
         """Stop at a fault of the set-up, or go on after it. What failed by it begins anew."""
         self.stopped = stopped
-        held = (key_of(held.message_id, held.values) for held in self.fate.held)
+        held = (held.key for held in self.fate.held)
         self.attempts.forget([*self.attempts.doubt.causes, *filter(self.attempts.condemned, held)])
 
     def _let_out(self, held: Held, key: Hashable, send: Send) -> int:

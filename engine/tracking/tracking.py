@@ -19,7 +19,7 @@ from squall.engine.flow.ids import ACKER_BITS, ACKER_MASK, ALONE
 from squall.engine.flow.outbox import Outbox
 from squall.engine.flow.parcel import Parcel
 from squall.engine.tracking.acker import Acker, Answer
-from squall.engine.tracking.open_messages import Init, InitBlock, OpenMessages
+from squall.engine.tracking.open_messages import OpenMessages
 from squall.engine.tracking.peers import Peers
 
 
@@ -99,24 +99,17 @@ class Tracking:
         for _, task in self.spout_tasks.values():
             task.tell()
 
-    def init_for(self, acker: int) -> Init:
-        """The function that tells the acker of this index of new trees: the acker's own, if it is here."""
-        here = self.ackers.get(acker)
-        return self.init_tree if here is None else here.init
-
-    def init_block_for(self, acker: int) -> InitBlock | None:
-        """The same for new blocks; None if the acker is in another worker."""
-        here = self.ackers.get(acker)
-        return None if here is None else here.init_block
-
     def init_tree(self, root: int, xor: int, spout_task: int, mask: int) -> None:
         """Tell a tree's acker that a spout of this worker has emitted it."""
         acker = self.ackers.get(root & ACKER_MASK)
         if acker is not None:
             acker.init(root, xor, spout_task, mask)
         else:
-            parcel = self._parcel_for(self._acker_worker[root & ACKER_MASK])
-            parcel.inits.append((root, xor, spout_task, mask | self.peers.own_bit))
+            self._parcel_of(root).inits.append((root, xor, spout_task, mask | self.peers.own_bit))
+
+    def _parcel_of(self, root: int) -> Parcel:
+        """The parcel for a tree's acker in another worker."""
+        return self._parcel_for(self._acker_worker[root & ACKER_MASK])
 
     def forget_tree(self, root: int) -> int:
         """Tell a tree's acker that its spout gave it up; returns the mask of workers that hold a part of it, -1 if the
@@ -171,12 +164,12 @@ class Tracking:
         if acker is not None:
             acker.fail(root, failure)
         else:
-            self._parcel_for(self._acker_worker[root & ACKER_MASK]).fails.append((root, failure))
+            self._parcel_of(root).fails.append((root, failure))
 
     def _reset(self, root: int) -> None:
         acker = self.ackers.get(root & ACKER_MASK)
         if acker is None:
-            self._parcel_for(self._acker_worker[root & ACKER_MASK]).resets.append((root, 0))
+            self._parcel_of(root).resets.append((root, 0))
             return
         spout_task = acker.reset(root)
         if spout_task is not None:

@@ -13,7 +13,7 @@ import pytest
 
 from squall.engine.api.columns import Columns
 from squall.engine.api.failure import ANOTHER_TUPLE, EXCEPTION, FAILED, TIMEOUT, WORKER_DIED, Failure
-from squall.engine.flow.ids import ACKER_BITS, Block
+from squall.engine.flow.ids import ACKER_BITS, ALONE, Block
 from squall.engine.flow.spout_collector import Routed
 from squall.engine.foreign.identity import are_keys, key_of
 from squall.engine.report.metrics import SpoutStats
@@ -101,9 +101,6 @@ class Lives:
     def fail(self, block: Block, members: Sequence[int], failure: Failure) -> None:
         self.messages.failed(block.base, failure, members)
 
-    def fail_alone(self, root: int, failure: Failure) -> None:
-        self.messages.failed(root, failure)
-
     def release(self) -> None:
         self.messages.let_go(self._send)
 
@@ -167,8 +164,8 @@ def test_in_blocks_and_alone_the_same_becomes_of_every_message(
             failure = rng.choice((DIED, DIED, BYSTANDER, REFUSED, AMONG, LATE))
             step = partial(Lives.fail, block=block, members=members, failure=failure)
         elif do < 0.85:
-            root = block.roots([rng.choice(members)])[0]
-            step = partial(Lives.fail_alone, root=root, failure=rng.choice((DIED, REFUSED)))
+            alone = Block(block.roots([rng.choice(members)])[0], 1)
+            step = partial(Lives.fail, block=alone, members=ALONE, failure=rng.choice((DIED, REFUSED)))
         elif do < 0.97:
             step = Lives.release
         else:
