@@ -11,8 +11,8 @@ import tracemalloc
 from collections.abc import Callable
 from itertools import islice
 
+from squall.engine.flow.anchoring import Acks
 from squall.engine.flow.ids import EdgeIds, root_ids
-from squall.engine.flow.parcel import Acks
 from squall.engine.report.metrics import SpoutStats
 from squall.engine.tracking.acker import Acker
 from squall.engine.tracking.fate import Fate

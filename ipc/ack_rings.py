@@ -34,7 +34,7 @@ import zlib
 from array import array
 from collections.abc import Mapping
 
-from squall.engine.flow.parcel import Acks, BlockAcks
+from squall.engine.flow.anchoring import Acks, BlockAcks
 
 _BUDGET_WORDS = 1 << 18
 _SMALLEST_WORDS, _LARGEST_WORDS = 64, 2048

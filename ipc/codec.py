@@ -27,11 +27,11 @@ from typing import Any
 from squall.engine.api.columns import Columns
 from squall.engine.api.failure import Failure
 from squall.engine.errors import ComponentError
-from squall.engine.flow.batch import Batch
-from squall.engine.flow.blocks import Block, BlockBatch, ByMember
-from squall.engine.flow.ids import EdgeIds
-from squall.engine.flow.parcel import Acks, BlockAcks, Parcel
-from squall.engine.flow.row_counts import RowCounts
+from squall.engine.flow.anchoring import Acks, BlockAcks
+from squall.engine.flow.batch import Batch, BlockBatch
+from squall.engine.flow.ids import Block, EdgeIds
+from squall.engine.flow.member_columns import RowCounts
+from squall.engine.flow.parcel import Parcel
 from squall.engine.foreign.picklable import why_no_bytes
 from squall.engine.foreign.text import text_of_error
 from squall.ipc.partial_decode import Broken, rescue
@@ -142,7 +142,6 @@ def _readable(batch: Batch, unread: list[tuple[Batch, int, str]]) -> list[Batch]
     for end in sorted(ends - {0}):
         piece = batch.split(end - begin, new_edge) if end - begin < len(batch.rows) else batch
         if begin in bad:
-            piece.loose = piece.untracked_rows() > 0
             unread.append((piece, *bad[begin]))
         else:
             pieces.append(piece)
@@ -175,25 +174,22 @@ def _pack_batch(batch: Batch, wrapped: Wrapped) -> tuple[Any, ...]:
     return batch.source, batch.stream, batch.target, *_pack_runs(batch), batch.others, columns
 
 
-def _pack_runs(batch: Batch) -> tuple[Any, Any, bytes]:
-    """Starts, trees and edges of the runs."""
+def _pack_runs(batch: Batch) -> tuple[Any, Any, Any]:
+    """Where the runs begin, or how many rows each has; their trees, and their edges."""
     if not isinstance(batch, BlockBatch):
         return array("I", batch.starts).tobytes(), _pack_ids(batch.roots), _pack_ids(batch.edges)
-    runs = batch.by_member
-    if runs is not None:
-        return runs.rows.packed(), (*batch.block, runs.first), runs.edges
-    members = array("H", batch.members).tobytes()
-    return array("I", batch.starts).tobytes(), (*batch.block, members), _pack_ids(batch.edges)
+    members = batch.members if isinstance(batch.members, range) else array("H", batch.members)
+    return batch.run_rows.packed(), (*batch.block, members), batch.words
 
 
 def _unpack_batch(packed: tuple[Any, ...]) -> Batch:
     source, stream, target, starts, trees, edges, others, columns = packed
-    batch: Batch
+    batch = Batch(source, stream, target)
     if isinstance(trees, tuple):
-        batch = _unpack_block_batch(BlockBatch(source, stream, target), starts, edges, *trees)
+        *block, members = trees
+        batch = BlockBatch(batch, Block(*block), members, RowCounts.unpack(starts), edges)
     else:
-        batch = Batch(source, stream, target)
-        batch.starts = _unpack_starts(starts)
+        batch.starts = array("I", starts).tolist()
         batch.roots = _unpack_ids(trees).tolist()
         batch.edges = _unpack_ids(edges).tolist()
     batch.others = others
@@ -208,28 +204,6 @@ def _unpack_batch(packed: tuple[Any, ...]) -> Batch:
     else:
         batch.rows = list(zip(*map(_unpack_column, columns), strict=True))
     return batch
-
-
-def _unpack_block_batch(
-    batch: BlockBatch, rows: bytes | int, edges: bytes, base: int, count: int, members: bytes | int
-) -> BlockBatch:
-    """`members`: the first one of runs in columns, of which `rows` tells the lengths; or that of each run."""
-    block = Block(base, count)
-    if isinstance(members, int):
-        batch.has_runs(block, ByMember(members, RowCounts.unpack(rows), edges))
-        return batch
-    its = array("H")
-    its.frombytes(members)
-    batch.starts = _unpack_starts(rows)
-    batch.belongs_to(block, its)
-    batch.edges = _unpack_ids(edges).tolist()
-    return batch
-
-
-def _unpack_starts(packed: Any) -> list[int]:
-    starts = array("I")
-    starts.frombytes(packed)
-    return starts.tolist()
 
 
 def _pack_whole(rows: Columns, position: int, wrapped: Wrapped) -> Any:

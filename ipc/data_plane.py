@@ -33,7 +33,8 @@ import zmq
 
 from squall.engine.core.transport import Absorb, Deliver
 from squall.engine.errors import ClusterError, ComponentError, ProtocolError
-from squall.engine.flow.parcel import Acks, Parcel
+from squall.engine.flow.anchoring import Acks
+from squall.engine.flow.parcel import Parcel
 from squall.engine.foreign.text import text_of_error
 from squall.ipc import codec
 from squall.ipc.ack_rings import AckRings

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from squall.engine.api.failure import Failure
+from squall.engine.flow.anchoring import Acks
 from squall.engine.flow.batch import Batch
-from squall.engine.flow.parcel import Acks, Parcel
+from squall.engine.flow.parcel import Parcel
 from squall.ipc.codec import OUT_OF_BAND_BYTES
 
 Row = tuple[Any, ...]

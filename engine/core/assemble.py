@@ -146,16 +146,17 @@ class Assembler:
         self, spec: ComponentSpec, task: int, stats: SpoutStats, index: int, acker: int | None
     ) -> OpenMessages:
         around, tracking, config = self.around, self.core.tracking, self.config
+        here = None if acker is None else tracking.ackers.get(acker)
         limits = Limits(config.max_attempts, config.max_crashes, config.on_error == "crash", config.fail_fast, spec.id)
         fate = Fate(limits)
         fate.attempts.forgot = partial(around.report_error, spec.id, task)
         ports = Ports(
             now_ns=around.now_ns,
-            init=tracking.init_tree if acker is None else tracking.init_for(acker),
+            init=tracking.init_tree if here is None else here.init,
             forget=tracking.forget_tree,
             give_up=partial(around.dead_letter, spec.id, task),
             note=partial(self.core.note_failures, spec.id, task),
-            init_block=None if acker is None else tracking.init_block_for(acker),
+            init_block=None if here is None else here.init_block,
             tell_stop=around.stop,
             permit=around.trial_permit,
             journal=around.journal(spec.id, index),

@@ -40,7 +40,7 @@ from squall.engine.core.spout_executor import (
     SpoutStopped,
     SpoutTask,
 )
-from squall.engine.flow.blocks import Block
+from squall.engine.flow.ids import Block
 from squall.engine.flow.outbox import Outbox
 from squall.engine.flow.spout_collector import AddBlock
 from squall.engine.foreign.methods import checked

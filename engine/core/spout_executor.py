@@ -158,7 +158,7 @@ class SpoutTask:
         return (
             adaptive is not None and self.waits_for == PENDING_LIMIT and self.active
             and not (fate.held or fate.waiting)
-            and len(table.trees) + table.blocks.count >= adaptive.limit and adaptive.may_rise(self.emit_bytes)
+            and len(table) >= adaptive.limit and adaptive.may_rise(self.emit_bytes)
         )
 
     @property
@@ -332,7 +332,7 @@ class SpoutExecutor:
             self._at_hand[0] = task.task
             if task.adaptive is not None and now_ns >= task.adaptive.due_ns:
                 task.adapt(task.adaptive, now_ns)
-            if now_ns >= pending.table.due_ns and (pending.trees or pending.table.blocks.count):
+            if now_ns >= pending.table.due_ns and pending.table:
                 worked = pending.expire() > 0 or worked
             task.tell()
             if stopped or not emits or not task.active:

@@ -18,9 +18,8 @@ from squall.engine.api.topology import ComponentSpec
 from squall.engine.api.user_metrics import UserMetrics
 from squall.engine.core.emit_paths import FastEmit, fast_emit
 from squall.engine.flow.batch import OpenBatch
-from squall.engine.flow.blocks import MIN_MEMBERS
 from squall.engine.flow.groupings import TextHash
-from squall.engine.flow.ids import EdgeIds, root_ids
+from squall.engine.flow.ids import MIN_MEMBERS, EdgeIds, root_ids
 from squall.engine.flow.outbox import Outbox
 from squall.engine.foreign.stable_hash import stable_hash
 from squall.engine.report.account import ACCOUNT_COLUMNS, Words

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Protocol
 
 from squall.engine.api.failure import Failure
-from squall.engine.flow.parcel import Acks, Parcel
+from squall.engine.flow.anchoring import Acks
+from squall.engine.flow.parcel import Parcel
 
 Deliver = Callable[[Parcel, Callable[[], None]], None]
 """Called with a received parcel, and a function to call when all of it has been processed."""

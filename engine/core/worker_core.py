@@ -246,12 +246,13 @@ class WorkerCore:
         rows = len(batch.rows)
         self.stats[batch.source].transferred += rows
         self.emitters[batch.source].count_batch(batch.stream, rows)
-        if batch.loose:
-            self._count_untracked(batch)
+        self._count_untracked(batch)
 
     def _count_untracked(self, batch: Batch) -> None:
-        self.said_quiet[0] = 0
-        self.untracked[2 * batch.target - 2] += batch.untracked_rows()
+        rows = batch.untracked_rows()
+        if rows:
+            self.said_quiet[0] = 0
+            self.untracked[2 * batch.target - 2] += rows
 
     def _tick(self) -> None:
         now = self._now_ns()
@@ -327,9 +328,7 @@ class WorkerCore:
 
     def _fail_tuple(self, batch: Batch, task: int, failure: Failure) -> None:
         """The only tuple of a batch goes no further, by an error of this task: that fails its trees and no others."""
-        for root in (batch.roots[0], *(other for other, _ in (batch.others or {}).get(0, ()))):
-            if root:
-                self.outbox.fail_roots((root,), failure)
+        self.outbox.fail_roots(batch.trees, failure)
         self.stats[task].errors += 1
         self._drop(batch)
 
@@ -391,15 +390,13 @@ class WorkerCore:
         worker_of = self.plan.task_worker
         for batch in self.outbox.take_there(lambda target: worker_of[target] == worker):
             self.emitters[batch.source].count_batch(batch.stream, len(batch.rows))
-            if batch.loose:
-                self._count_untracked(batch)
+            self._count_untracked(batch)
             self._drop(batch)
         for batch in self.outgoing.drop_for(worker):
             self._drop(batch)
 
     def _drop(self, batch: Batch) -> None:
-        if batch.loose:
-            self.untracked[2 * batch.target - 1] += batch.untracked_rows()
+        self.untracked[2 * batch.target - 1] += batch.untracked_rows()
 
     # ---- spouts that starve ----
 

@@ -1,35 +1,33 @@
-"""The runs to which the rows of a batch are anchored, and the edges that its emits add to their trees.
+"""The runs to which the rows of a batch are anchored, the edges that its emits add to their trees, and acks of trees.
 
 Guarantees: rows in a row that are anchored to one run and go to one task get one edge; the XOR of all edges of a run
-is in `of_runs`, with the workers that its rows went to.
+is in `of_runs`, with the workers that its rows went to. However the acks of a tree are merged, and in whatever order,
+its acker computes the same.
 
-Pure. Thread: the task's.
+Pure. Thread: the task's; `Acks` that of their outbox.
 """
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import compress, repeat
 from operator import sub
 from typing import Any
 
-from squall.engine.flow.batch import Batch, OpenBatch
-from squall.engine.flow.blocks import (
-    WORD_BITS,
-    WORD_BYTES,
-    Block,
-    BlockBatch,
-    ByMember,
+from squall.engine.flow.batch import Batch, BlockBatch, OpenBatch
+from squall.engine.flow.ids import Block, EdgeIds
+from squall.engine.flow.member_columns import (
     Flags,
+    RowCounts,
+    Words,
     column_of,
     flagged,
-    flags_of,
+    flags_at,
     only_flagged,
+    words_at,
     words_of,
 )
-from squall.engine.flow.ids import EdgeIds
-from squall.engine.flow.row_counts import RowCounts
 
 _MOST_EMPTY = 4
 """Runs are kept as columns if at least one in so many has rows."""
@@ -83,19 +81,13 @@ class Owned:
 class Anchoring:
     """The runs of one batch while it is executed, or the new trees of a spout's batch."""
 
-    __slots__ = ("_sent", "children", "is_idle", "others", "roots")
+    __slots__ = ("_sent", "children", "others", "roots")
 
     def __init__(self, roots: Sequence[int], others: Others | None = None) -> None:
         self.roots = roots
         self.others = others
         self.children = [0] * len(roots)
         self._sent: dict[int, list[Sequence[int]]] = {}
-        self.is_idle = True
-        """No run has a new edge."""
-
-    def new_batch(self, instead_of: OpenBatch) -> Batch:
-        """Make a batch for the task of an open batch."""
-        return instead_of.closed(instead_of.source, instead_of.stream, instead_of.target)
 
     def settle(self, batch: OpenBatch, ids: EdgeIds) -> Batch | None:
         """Draw an edge for each run of an open batch that has none. If these runs must form a batch of their own, move
@@ -107,21 +99,22 @@ class Anchoring:
             self._extend(batch, owners, batch.mask, ids)
         return None
 
-    def enter(self, batch: Any, owned: Owned, mask: int, ids: EdgeIds) -> None:
-        """Give the rows of a batch their runs and edges. `mask`: the bit of the worker that it goes to."""
+    def batch_of(self, rows: Any, owned: Owned, instead_of: OpenBatch, mask: int, ids: EdgeIds) -> Batch:
+        """Make a batch of rows for the task of an open batch, with an edge for each run. `mask`: the bit of the worker
+        that it goes to."""
+        batch = Batch(instead_of.source, instead_of.stream, instead_of.target)
+        batch.rows = rows
         runs, batch.starts = owned.filled()
         self._extend(batch, runs, mask, ids)
+        return batch
 
     def _extend(self, batch: Batch, runs: Sequence[int], mask: int, ids: EdgeIds) -> None:
         """Add these runs to those that a batch has, with an edge each."""
-        self.is_idle = False
         roots, children, others = self.roots, self.children, self.others
         for run in runs:
             root = roots[run]
             edge = ids.next() if root else 0
-            if not root:
-                batch.loose = True
-            elif others and run in others:
+            if root and others and run in others:
                 batch.others = batch.others or {}
                 batch.others[len(batch.roots)] = tuple((other, edge) for other, _ in others[run])
             batch.roots.append(root)
@@ -132,7 +125,6 @@ class Anchoring:
 
     def leave_open(self, run: int, ids: EdgeIds) -> None:
         """Add an edge that no tuple has, so that a tree without any tuple does not count as processed."""
-        self.is_idle = False
         self.children[run] ^= ids.next()
 
     def trees_of(self, run: int) -> Sequence[int]:
@@ -152,127 +144,142 @@ class Anchoring:
 class BlockAnchoring(Anchoring):
     """The same for runs that belong to trees of one block."""
 
-    __slots__ = ("_count", "_first", "_flags", "_members", "_xors", "block")
+    __slots__ = ("_flags", "_members", "_xors", "block")
 
-    def __init__(self, block: Block, first: int, count: int, members: Sequence[int] | None = None) -> None:
-        """There are `count` runs; run i belongs to member `first + i`, or to `members[i]`."""
+    def __init__(self, block: Block, members: Sequence[int]) -> None:
+        """`members`: the one that each run belongs to; a range, if they are neighbours."""
         self.block = block
-        self._first = first
-        self._count = count
         self._members = members
-        self._xors = 0
-        """Of the edges of each run's new tuples: a word for each run."""
+        self._xors: Words = 0
+        """Of the edges of each run's new tuples."""
         self._flags: dict[int, Flags] = {}
-        """Bit of a worker -> the runs with new tuples for it, as flags."""
-
-    def new_batch(self, instead_of: OpenBatch) -> BlockBatch:
-        return BlockBatch(instead_of.source, instead_of.stream, instead_of.target)
+        """Bit of a worker -> the runs with new tuples for it."""
 
     def settle(self, batch: OpenBatch, ids: EdgeIds) -> Batch | None:
-        owners, mask = batch.owners, batch.mask
-        if len(owners) * _MOST_EMPTY >= self._count:
-            made = self.new_batch(batch)
-            made.rows, starts = batch.take_owned()
-            self.enter(made, Owned.noted(owners, starts, len(made.rows), self._count), mask, ids)
-            return made
+        owners, mask, count = batch.owners, batch.mask, len(self._members)
+        if len(owners) * _MOST_EMPTY >= count:
+            rows, starts = batch.take_owned()
+            return self.batch_of(rows, Owned.noted(owners, starts, len(rows), count), batch, mask, ids)
         edges = ids.take(len(owners))
-        batch.roots += [root for run in owners for root in self.trees_of(run)]
+        batch.roots += self.block.roots(self._members[run] for run in owners)
         batch.edges += edges
-        self._add_words(owners, edges, mask)
+        self._add(owners, column_of(edges), b"\1" * len(owners), mask)
         return None
 
-    def enter(self, batch: Any, owned: Owned, mask: int, ids: EdgeIds) -> None:
-        if self._members is None and owned.runs.__class__ is range and len(owned.runs) == self._count:
-            flags = owned.rows.flags
-            begin, end = flags.find(1), flags.rfind(1) + 1
-            if flags.count(1) * _MOST_EMPTY >= end - begin:
-                self._enter_columns(batch, owned.rows.part(begin, end), begin, flags[begin:end], mask, ids)
-                return
-        runs, batch.starts = owned.filled()
-        batch.edges = edges = ids.take(len(runs))
-        members = self._members
-        batch.belongs_to(
-            self.block, [self._first + run for run in runs] if members is None else list(map(members.__getitem__, runs))
-        )
-        self._add_words(runs, edges, mask)
-
-    def _add_words(self, runs: Sequence[int], edges: list[int], mask: int) -> None:
-        words = array("Q", bytes(WORD_BYTES * self._count))
-        for run, edge in zip(runs, edges, strict=True):
-            words[run] ^= edge
-        self._add(column_of(words), flags_of(runs, self._count) if mask else 0, mask)
-
-    def _enter_columns(
-        self, batch: BlockBatch, rows: RowCounts, begin: int, flags: bytes, mask: int, ids: EdgeIds
-    ) -> None:
-        """The same for neighbouring runs, from `begin`, some of which may have no rows."""
-        words = ids.take_column(len(flags))
+    def batch_of(self, rows: Any, owned: Owned, instead_of: OpenBatch, mask: int, ids: EdgeIds) -> Batch:
+        runs, run_rows, flags, members = owned.runs, owned.rows, owned.rows.flags, self._members
+        begin, end = flags.find(1), flags.rfind(1) + 1
+        if type(runs) is range and flags.count(1) * _MOST_EMPTY >= end - begin:
+            runs, run_rows, flags = runs[begin:end], run_rows.part(begin, end), flags[begin:end]
+            members = members[begin:end]
+        else:
+            runs, starts = owned.filled()
+            run_rows, flags = RowCounts(ends=[*starts[1:], len(rows)]), b"\1" * len(runs)
+            members = list(map(members.__getitem__, runs))
+        words = ids.take_column(len(runs))
         if 0 in flags:
             words = only_flagged(words, flags)
-        batch.has_runs(self.block, ByMember(self._first + begin, rows, words))
-        self._add(
-            int.from_bytes(words, "little") << WORD_BITS * begin,
-            int.from_bytes(flags, "little") << 8 * begin if mask else 0, mask,
-        )
+        self._add(runs, words, flags, mask)
+        batch = BlockBatch(instead_of, self.block, members, run_rows, words)
+        batch.rows = rows
+        return batch
 
-    def _add(self, xors: int, flags: Flags, mask: int) -> None:
-        self._xors ^= xors
+    def _add(self, runs: Sequence[int], words: Words, flags: bytes, mask: int) -> None:
+        """Add an edge to each of these runs, and the worker of `mask` to those that are flagged."""
+        count = len(self._members)
+        self._xors ^= words_at(runs, words, count)
         if mask:
-            self._flags[mask] = self._flags.get(mask, 0) | flags
+            sent = flags_at(runs, int.from_bytes(flags, "little"), count)
+            self._flags[mask] = self._flags.get(mask, 0) | sent
 
     def leave_open(self, run: int, ids: EdgeIds) -> None:
-        self._xors ^= ids.next() << WORD_BITS * run
+        self._add((run,), ids.next(), b"\1", 0)
 
     def trees_of(self, run: int) -> Sequence[int]:
-        return self.block.roots((self._first + run if self._members is None else self._members[run],))
+        return self.block.roots((self._members[run],))
 
     def of_runs(self) -> tuple[Sequence[int], list[int]]:
-        masks = [0] * self._count
+        count = len(self._members)
+        masks = [0] * count
         for mask, flags in self._flags.items():
-            for run in flagged(flags, self._count):
+            for run in flagged(flags, count):
                 masks[run] |= mask
-        return words_of(self._xors, self._count), masks
+        return words_of(self._xors, count), masks
 
-    def new_edges(self) -> int:
-        """The XOR of the edges of each member's new tuples: a word for each member."""
-        return self._by_member(self._xors)
+    def new_edges(self) -> Words:
+        """The XOR of the edges of each member's new tuples."""
+        return words_at(self._members, self._xors, self.block.members)
 
-    def acks_of(self, batch: BlockBatch, but: Collection[int]) -> int:
+    def acks_of(self, batch: BlockBatch, but: Collection[int]) -> Words:
         """What acks the runs of the batch at hand, those in `but` excepted: a word for each member."""
-        columns = batch.by_member
-        edges = column_of(batch.edges) if columns is None else int.from_bytes(columns.edges, "little")
-        return self._by_member(edges ^ self._xors, but)
-
-    def _by_member(self, xors: int, but: Collection[int] = ()) -> int:
-        """A word of each run as a word of each member: their XOR where a member has several runs."""
-        if self._members is None and not but:
-            return xors << WORD_BITS * self._first
-        words = words_of(xors, self._count)
-        for run in but:
-            words[run] = 0
-        if self._members is None:
-            return column_of(words) << WORD_BITS * self._first
-        found = array("Q", bytes(WORD_BYTES * self.block.members))
-        for member, word in zip(self._members, words, strict=True):
-            found[member] ^= word
-        return column_of(found)
+        words = batch.words ^ self._xors
+        if but:
+            kept = bytearray(b"\1") * len(self._members)
+            for run in but:
+                kept[run] = 0
+            words = only_flagged(words, kept)
+        return words_at(self._members, words, self.block.members)
 
     def flags(self) -> dict[int, Flags]:
         """Bit of a worker -> the members with new tuples for it."""
         members, count = self._members, self.block.members
-        if members is None:
-            return {mask: flags << 8 * self._first for mask, flags in self._flags.items()}
-        return {
-            mask: flags_of((members[run] for run in flagged(flags, self._count)), count)
-            for mask, flags in self._flags.items()
-        }
+        return {mask: flags_at(members, flags, count) for mask, flags in self._flags.items()}
 
 
 def anchoring_of(batch: Batch) -> Anchoring:
     """Of the runs of a batch that is about to be executed."""
     if isinstance(batch, BlockBatch):
-        columns = batch.by_member
-        if columns is not None:
-            return BlockAnchoring(batch.block, columns.first, len(columns))
-        return BlockAnchoring(batch.block, 0, len(batch.starts), batch.members)
+        return BlockAnchoring(batch.block, batch.members)
     return Anchoring(batch.roots, batch.others)
+
+
+@dataclass(slots=True)
+class BlockAcks:
+    """Acks of one block: the XOR of each member, and the members whose tuples went to each worker."""
+
+    members: int
+    xors: Words = 0
+    masks: dict[int, Flags] = field(default_factory=dict)
+    """Bit of a worker's incarnation -> the members with new tuples for it."""
+
+    def merge(self, xors: Words, masks: dict[int, Flags]) -> None:
+        """Add more acks."""
+        self.xors ^= xors
+        for bit, flags in masks.items():
+            self.masks[bit] = self.masks.get(bit, 0) | flags
+
+
+@dataclass(slots=True)
+class Acks:
+    """Acks of any trees."""
+
+    xors: dict[int, int] = field(default_factory=dict)
+    """root -> XOR."""
+    masks: dict[int, int] = field(default_factory=dict)
+    """root -> mask of the workers its new tuples were sent to. Only roots that are in `xors`."""
+    blocks: dict[int, BlockAcks] = field(default_factory=dict)
+    """First root of a block -> its acks."""
+
+    def add(self, root: int, xor: int, mask: int) -> None:
+        """Add an ack of one tree."""
+        self.xors[root] = self.xors.get(root, 0) ^ xor
+        if mask:
+            self.masks[root] = self.masks.get(root, 0) | mask
+
+    def merge(self, more: Acks) -> None:
+        """Add more acks. `more` is not used again: parts of it may be in this one."""
+        if not self.xors:
+            self.xors = more.xors
+        else:
+            xors = self.xors
+            for root, value in more.xors.items():
+                xors[root] = xors.get(root, 0) ^ value
+        for root, mask in more.masks.items():
+            self.masks[root] = self.masks.get(root, 0) | mask
+        for base, acks in more.blocks.items():
+            known = self.blocks.setdefault(base, acks)
+            if known is not acks:
+                known.merge(acks.xors, acks.masks)
+
+    def __bool__(self) -> bool:
+        return bool(self.xors or self.blocks)

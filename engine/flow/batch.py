@@ -2,7 +2,7 @@
 
 Its tuples are grouped in runs (see `engine.api.tuple`): run i covers rows `starts[i]` up to `starts[i + 1]`, belongs to
 the tree `roots[i]` (0 = untracked) and is tracked under `edges[i]`. If a run belongs to several trees, `others[i]` has
-its further (root, edge) pairs.
+its further (root, edge) pairs. Where all are of one block, as most are, they are columns (`BlockBatch`).
 
 A task has an open batch for each task that it may send to. Of few targets, all have theirs from the start, in a list,
 because that is the fastest to index. Of many, each gets its batch when it is chosen for the first time: else batches
@@ -17,16 +17,17 @@ Relies on: nobody but its owner touching it. Thread: one at a time, its owner's.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
-from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, compress
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from squall.engine.foreign.picklable import PickleCheck
 
 from squall.engine.api.columns import Columns
 from squall.engine.api.tuple import Run
-from squall.engine.flow.row_counts import RowCounts
+from squall.engine.flow.ids import Block
+from squall.engine.flow.member_columns import RowCounts, Words, column_of, words_of
 from squall.engine.foreign.sizes import columns_bytes, estimate, rows_bytes
 
 _new_batch = object.__new__
@@ -41,7 +42,7 @@ class Batch:
     """A batch on its way. Thread: one at a time, its owner's."""
 
     __slots__ = (
-        "bytes", "edges", "loose", "measured", "others", "roots", "rows", "source", "starts", "stream", "target",
+        "bytes", "edges", "measured", "others", "roots", "rows", "source", "starts", "stream", "target",
     )
 
     def __init__(self, source: int, stream: str, target: int) -> None:
@@ -56,8 +57,6 @@ class Batch:
         self.roots: list[int] = []
         self.edges: list[int] = []
         self.others: dict[int, tuple[tuple[int, int], ...]] | None = None
-        self.loose = False
-        """Some tuples belong to no tree. Known to the sender only."""
         self.bytes = 0
         """Estimated memory of its rows; 0 = not estimated yet."""
         self.measured = False
@@ -65,36 +64,37 @@ class Batch:
 
     @property
     def run_count(self) -> int:
-        """Number of runs, or a little more."""
+        """Number of runs, those without rows too."""
         return len(self.starts)
-
-    @property
-    def trees(self) -> Iterable[int]:
-        """Roots of the trees of its runs, others excepted, which outlive its rows."""
-        return self.roots
 
     @property
     def run_rows(self) -> RowCounts:
         """How many of its rows each run has."""
         return RowCounts(ends=[*self.starts[1:], len(self.rows)])
 
+    @property
+    def trees(self) -> Sequence[int]:
+        """Roots of all trees of its runs, which outlive its rows; 0 stands for none."""
+        others = self.others
+        return [*self.roots, *(root for pairs in others.values() for root, _ in pairs)] if others else self.roots
+
+    def _by_run(self) -> Iterator[tuple[int, int, int]]:
+        """Root, edge and number of rows of each run."""
+        return zip(self.roots, self.edges, self.run_rows.counts, strict=True)
+
     def runs(self) -> list[Run]:
-        """Make its runs, for a bolt that acks by itself."""
-        others, counts = self.others or {}, self.run_rows.counts
-        runs = [
-            Run(root, edge, rows, others.get(number, ()))
-            for number, (root, edge, rows) in enumerate(zip(self.roots, self.edges, counts, strict=True))
-        ]
-        for number, run in enumerate(runs):
-            run.number = number
+        """Make its runs that have rows, for a bolt that acks by itself."""
+        others, runs = self.others or {}, []
+        for number, (root, edge, rows) in enumerate(self._by_run()):
+            if rows:
+                run = Run(root, edge, rows, others.get(number, ()))
+                run.number = number
+                runs.append(run)
         return runs
 
     def untracked_rows(self) -> int:
         """Count the tuples that belong to no tree."""
-        if 0 not in self.roots:
-            return 0
-        ends = [*self.starts[1:], len(self.rows)]
-        return sum(end - begin for root, begin, end in zip(self.roots, self.starts, ends, strict=True) if not root)
+        return sum(rows for root, _, rows in self._by_run() if not root) if 0 in self.roots else 0
 
     def weigh(self) -> int:
         """Estimate `bytes` from a few rows."""
@@ -132,7 +132,7 @@ class Batch:
         starts, others = self.starts, self.others
         runs = bisect_left(starts, count)
         kept = runs if runs < len(starts) and starts[runs] == count else runs - 1
-        head = self.cut_rows(count)
+        head = self._cut_rows(type(self)(self.source, self.stream, self.target), count)
         head.starts, self.starts = starts[:runs], [max(0, start - count) for start in starts[kept:]]
         head.roots, self.roots = self.roots[:runs], self.roots[kept:]
         head.edges, self.edges = self.edges[:runs], self.edges[kept:]
@@ -179,12 +179,11 @@ class Batch:
         made.measured = all(batch.measured for batch in batches)
         return made
 
-    def cut_rows(self, count: int) -> Batch:
+    def _cut_rows(self, head: Batch, count: int) -> Batch:
         """Move the first `count` rows to a new batch, without their runs."""
-        head = type(self)(self.source, self.stream, self.target)
         head.bytes = self.bytes * count // len(self.rows)
         self.bytes -= head.bytes
-        head.measured, head.loose = self.measured, self.loose
+        head.measured = self.measured
         head.rows, self.rows = self.rows[:count], self.rows[count:]
         return head
 
@@ -200,6 +199,71 @@ class Batch:
             self.others[0] = tuple((root, rest ^ edge) for root, rest in self.others[0])
 
 
+class BlockBatch(Batch):
+    """A batch whose tuples all belong to trees of one block, and to no others. Its runs are columns; a run without rows
+    has edge 0, and counts as none. The lists of a batch are made of them when they are asked for."""
+
+    __slots__ = ("_run_rows", "block", "members", "words")
+
+    def __init__(self, instead_of: Batch, block: Block, members: Sequence[int], run_rows: RowCounts, words: Words):
+        """It is from and for the tasks of another batch."""
+        # Not by `Batch.__init__`, which makes lists.
+        self.source, self.stream, self.target = instead_of.source, instead_of.stream, instead_of.target
+        self.others, self.bytes, self.measured = None, 0, False
+        self.block = block
+        self.members = members
+        """The member that each run belongs to; a range, if they are neighbours."""
+        self._run_rows = run_rows
+        self.words = words
+        """The edge of each run."""
+
+    @property
+    def run_count(self) -> int:
+        return len(self.members)
+
+    @property
+    def run_rows(self) -> RowCounts:
+        return self._run_rows
+
+    def _by_run(self) -> Iterator[tuple[int, int, int]]:
+        roots = self.block.roots(self.members)
+        return zip(roots, words_of(self.words, len(roots)), self._run_rows.counts, strict=True)
+
+    @property
+    def roots(self) -> Sequence[int]:  # type: ignore[override]
+        flags = self._run_rows.flags
+        return self.block.roots(compress(self.members, flags) if 0 in flags else self.members)
+
+    @property
+    def edges(self) -> list[int]:  # type: ignore[override]
+        return list(filter(None, words_of(self.words, len(self.members))))
+
+    @property
+    def starts(self) -> list[int]:  # type: ignore[override]
+        return list(compress(self._run_rows.starts, self._run_rows.flags))
+
+    def untracked_rows(self) -> int:
+        return 0
+
+    def split(self, count: int, new_edge: Callable[[], int]) -> Batch:
+        members, rows, words = self.members, self._run_rows, words_of(self.words, len(self.members))
+        cut = bisect_left(rows.ends, count)
+        over = rows.ends[cut] - count
+        kept = cut if over else cut + 1
+        first, rest = words[: cut + 1], words[kept:]
+        if over:
+            counts = rows.counts
+            rows_of_first = RowCounts([*counts[:cut], counts[cut] - over])
+            self._run_rows = RowCounts([over, *counts[kept + 1 :]])
+            first[cut] = edge = new_edge()
+            rest[0] ^= edge
+        else:
+            rows_of_first, self._run_rows = rows.part(0, kept), rows.part(kept, len(rows))
+        head = BlockBatch(self, self.block, members[: cut + 1], rows_of_first, column_of(first))
+        self.members, self.words = members[kept:], column_of(rest)
+        return self._cut_rows(head, count)
+
+
 class OpenBatch(Batch):
     """The tuples that one task has emitted to another since the last flush. Lives as long as the sending task, and only
     that touches it; the outbox begins it, `take` moves the content out.
@@ -210,16 +274,13 @@ class OpenBatch(Batch):
 
     __slots__ = ("bits", "check", "last", "mask", "owners")
 
-    closed: ClassVar[type[Batch]] = Batch
-    """The class of the batches that `take` returns."""
-
     def __init__(
         self, source: int, stream: str, target: int, bits: dict[int, int], check: PickleCheck | None = None
     ) -> None:
         # Not by `Batch.__init__`, which makes lists.
         self.source, self.stream, self.target = source, stream, target
         self.rows = self.starts = self.roots = self.edges = _NOTHING
-        self.others, self.loose, self.bytes, self.measured = None, False, 0, False
+        self.others, self.bytes, self.measured = None, 0, False
         self.check = check
         """Checks the first tuple of each batch."""
         self.bits = bits
@@ -246,12 +307,12 @@ class OpenBatch(Batch):
     def take(self) -> Batch:
         """Move the content to a batch; this one is empty afterwards."""
         # Bypasses `__init__`, which would make four lists in vain: a batch may have only one row.
-        batch = _new_batch(self.closed)
+        batch = _new_batch(Batch)
         batch.source, batch.stream, batch.target = self.source, self.stream, self.target
         batch.rows, batch.starts, batch.roots, batch.edges = self.rows, self.starts, self.roots, self.edges
-        batch.others, batch.loose, batch.bytes, batch.measured = self.others, self.loose, 0, False
+        batch.others, batch.bytes, batch.measured = self.others, 0, False
         self.rows = self.starts = self.roots = self.edges = _NOTHING
-        self.others, self.loose, self.last = None, False, None
+        self.others, self.last = None, None
         return batch
 
 

@@ -27,7 +27,7 @@ from squall.engine.flow.anchoring import Anchoring, Owned, anchoring_of
 from squall.engine.flow.batch import Batch, OpenBatch
 from squall.engine.flow.batch_groupings import series_of
 from squall.engine.flow.emitter import UNNAMED, Emitter, Report
-from squall.engine.flow.row_counts import RowCounts
+from squall.engine.flow.member_columns import RowCounts
 from squall.engine.foreign.given_columns import values_of
 from squall.engine.foreign.text import repr_of
 from squall.engine.plural import plural
@@ -291,10 +291,9 @@ class BatchCollector:
         """Start the message timeout of the trees of the batch at hand afresh."""
         self.emitter.outbox.reset_roots(self.trees())
 
-    def trees(self) -> tuple[int, ...]:
+    def trees(self) -> Sequence[int]:
         """The roots of the trees of the batch at hand."""
-        others = (root for pairs in (self._batch.others or {}).values() for root, _ in pairs)
-        return (*self._batch.roots, *others)
+        return self._batch.trees
 
     # ---- parts ----
 

@@ -217,14 +217,13 @@ class StreamOut:
             rest, left = owned, len(shares) if route.divides else 0
             for target, wanted in shares:
                 instead_of = route.batches[target]
-                batch = anchoring.new_batch(instead_of)
-                batch.rows = rows if wanted is None else rows.select(wanted)
+                chosen = rows if wanted is None else rows.select(wanted)
                 # Counting rows costs more than subtracting their numbers.
-                its = rest if wanted is None or left == 1 else owned.where(wanted)
+                owners = rest if wanted is None or left == 1 else owned.where(wanted)
                 if left > 1:
-                    rest, left = rest.without(its), left - 1
-                anchoring.enter(batch, its, instead_of.bits[instead_of.target], outbox.edges)
-                outbox.put(instead_of, batch)
+                    rest, left = rest.without(owners), left - 1
+                mask = instead_of.bits[instead_of.target]
+                outbox.put(instead_of, anchoring.batch_of(chosen, owners, instead_of, mask, outbox.edges))
         self.emitted += len(rows)
         if self.watch is not None:
             for row, tasks in zip(rows, _tasks_of(rows, places), strict=True):

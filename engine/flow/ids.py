@@ -1,23 +1,60 @@
-"""Tuple ids: random, never 0, never repeated across forked workers.
+"""The numbers of trees and of tuples: roots, edges, and blocks of roots.
 
-Guarantees: ids come from the kernel's generator after the fork, never from a seed, so two workers forked from one
-parent do not draw the same ids (which would complete trees too early).
+A *block* is the trees that a spout emits in one turn, which are tracked together for as long as they fare alike. Roots
+are a counter, so it is its first root and their number; its trees, the *members*, are numbered from 0.
+
+Guarantees: edges are random, never 0, and never repeated across forked workers. They come from the kernel's generator
+after the fork, never from a seed, so two workers forked from one parent do not draw the same ids (which would complete
+trees too early). Each tree of a block keeps an XOR of its own, so any of them can be acked, failed or timed out alone.
 """
 
 from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
+from typing import NamedTuple
+
+from squall.engine.flow.member_columns import WORD_BYTES, Words
 
 # Ids drawn at a time: one system call for 8 KiB of random bytes.
 _POOL_IDS = 1024
-_NO_ID = bytes(8)
+_NO_ID = bytes(WORD_BYTES)
 
 ACKER_BITS = 16
 """Low bits of a root id that name its acker: the root alone tells which acker to message."""
 ACKER_MASK = (1 << ACKER_BITS) - 1
+MIN_MEMBERS, MAX_MEMBERS = 16, 1 << 16
+"""Fewer trees are not worth a block, which costs a turn some 80 us; the number of a member takes two bytes."""
+ALONE = (0,)
+"""The members of a tree that is tracked by itself, as a block of one whose first root is the tree's."""
+
+
+class Block(NamedTuple):
+    """The trees `base`, `base + (1 << ACKER_BITS)` and so on."""
+
+    base: int
+    members: int
+
+    def roots(self, members: Iterable[int]) -> Sequence[int]:
+        """The roots of the trees in these members; those of neighbours need not become objects."""
+        base = self.base
+        if isinstance(members, range):
+            return range(base + (members.start << ACKER_BITS), base + (members.stop << ACKER_BITS), 1 << ACKER_BITS)
+        return [base + (member << ACKER_BITS) for member in members]
+
+    def member_of(self, root: int) -> int:
+        """The member of one of its trees."""
+        return root - self.base >> ACKER_BITS
+
+
+def block_of(roots: Sequence[int], least: int = MIN_MEMBERS) -> Block | None:
+    """The block of roots that were drawn in a row; None if they are no block, or fewer than `least`."""
+    count = len(roots)
+    if least <= count <= MAX_MEMBERS and roots[-1] - roots[0] == count - 1 << ACKER_BITS:
+        return Block(roots[0], count)
+    return None
 
 
 class EdgeIds:
@@ -46,11 +83,11 @@ class EdgeIds:
         del pool[len(pool) - count :]
         return ids
 
-    def take_column(self, count: int) -> bytes:
-        """Take several ids at once, as 64-bit words, which need not become objects."""
-        while _NO_ID in (words := self._draw(8 * count)):
+    def take_column(self, count: int) -> Words:
+        """Take several ids at once, as words, which need not become objects."""
+        while _NO_ID in (words := self._draw(WORD_BYTES * count)):
             pass  # No word is 0 if no eight bytes in a row are.
-        return words
+        return int.from_bytes(words, "little")
 
     def refill(self) -> None:
         """Draw more ids. A method of its own, so that the tuple path can pop from `pool` directly."""

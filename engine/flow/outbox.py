@@ -15,11 +15,9 @@ from typing import Any
 
 from squall.engine.api.failure import Failure
 from squall.engine.api.tuple import Run
-from squall.engine.flow.anchoring import Anchoring, BlockAnchoring
-from squall.engine.flow.batch import Batch, OpenBatch
-from squall.engine.flow.blocks import BlockBatch
+from squall.engine.flow.anchoring import Acks, Anchoring, BlockAcks, BlockAnchoring
+from squall.engine.flow.batch import Batch, BlockBatch, OpenBatch
 from squall.engine.flow.ids import EdgeIds
-from squall.engine.flow.parcel import Acks, BlockAcks
 
 
 class Outbox:
@@ -90,7 +88,6 @@ class Outbox:
         batch.starts.append(len(batch.rows))
         batch.last = key
         (first, edge), *others = edges.items() or [(0, 0)]
-        batch.loose = batch.loose or not edges
         batch.roots.append(first)
         batch.edges.append(edge)
         if others:
@@ -106,19 +103,10 @@ class Outbox:
 
     def ack_run(self, run: Run) -> None:
         """Ack a run whose last tuple is done: its edge goes to the acker together with its children's."""
-        root = run.root
-        if not root or run.failed:
-            return
-        xors, masks = self._acks.xors, self._acks.masks
-        children = run.children
-        xors[root] = xors.get(root, 0) ^ run.edge ^ children
-        mask = run.mask
-        if mask:
-            masks[root] = masks.get(root, 0) | mask
-        for other, edge in run.others:
-            xors[other] = xors.get(other, 0) ^ edge ^ children
-            if mask:
-                masks[other] = masks.get(other, 0) | mask
+        if run.root and not run.failed:
+            self._acks.add(run.root, run.edge ^ run.children, run.mask)
+            for other, edge in run.others:
+                self._acks.add(other, edge ^ run.children, run.mask)
 
     def ack_batch(self, batch: Batch, anchoring: Anchoring, but: Collection[int] = ()) -> None:
         """Ack the tracked runs of a batch, those in `but` excepted."""
@@ -127,23 +115,13 @@ class Outbox:
             acked = self._acks.blocks.setdefault(block.base, BlockAcks(block.members))
             acked.merge(anchoring.acks_of(batch, but), anchoring.flags())
             return
-        xors, their_masks, others = self._acks.xors, self._acks.masks, batch.others
-        if anchoring.is_idle and not (but or others):
-            for root, edge in zip(batch.roots, batch.edges, strict=True):
-                if root:
-                    xors[root] = xors.get(root, 0) ^ edge
-            return
+        others, add = batch.others or {}, self._acks.add
         runs = zip(batch.roots, batch.edges, *anchoring.of_runs(), strict=True)
         for run, (root, edge, xor, mask) in enumerate(runs):
-            if not root or (but and run in but):
-                continue
-            xors[root] = xors.get(root, 0) ^ edge ^ xor
-            if mask:
-                their_masks[root] = their_masks.get(root, 0) | mask
-            for other, its_edge in others.get(run, ()) if others else ():
-                xors[other] = xors.get(other, 0) ^ its_edge ^ xor
-                if mask:
-                    their_masks[other] = their_masks.get(other, 0) | mask
+            if root and run not in but:
+                add(root, edge ^ xor, mask)
+                for other, shared_edge in others.get(run, ()):
+                    add(other, shared_edge ^ xor, mask)
 
     def fail_run(self, run: Run, failure: Failure) -> None:
         """Fail every tree this run belongs to."""

@@ -1,68 +1,20 @@
 """A parcel: the batches and acks of one worker for another at one flush; a link numbers it and a codec encodes it.
 
 Guarantees: batches of one sender for one task stay in their order, however a parcel is cut or put back; its tracking
-messages are in one piece of it, once. However the acks of a tree are merged, and in whatever order, its acker computes
-the same.
+messages are in one piece of it, once.
 
-Relies on: each batch being weighed before it is added. Thread: the worker's loop; `Acks` that of their outbox.
+Relies on: each batch being weighed before it is added. Thread: the worker's loop.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 
 from squall.engine.api.failure import Failure
+from squall.engine.flow.anchoring import Acks
 from squall.engine.flow.batch import LONG_ROWS, Batch
-from squall.engine.flow.blocks import Flags
-
-
-@dataclass(slots=True)
-class BlockAcks:
-    """Acks of one block: the XOR of each member, and the members whose tuples went to each worker."""
-
-    members: int
-    xors: int = 0
-    """A word for each member: see `column_of`."""
-    masks: dict[int, Flags] = field(default_factory=dict)
-    """Bit of a worker's incarnation -> the members with new tuples for it."""
-
-    def merge(self, xors: int, masks: dict[int, Flags]) -> None:
-        """Add more acks."""
-        self.xors ^= xors
-        for bit, flags in masks.items():
-            self.masks[bit] = self.masks.get(bit, 0) | flags
-
-
-@dataclass(slots=True)
-class Acks:
-    """Acks of any trees."""
-
-    xors: dict[int, int] = field(default_factory=dict)
-    """root -> XOR."""
-    masks: dict[int, int] = field(default_factory=dict)
-    """root -> mask of the workers its new tuples were sent to. Only roots that are in `xors`."""
-    blocks: dict[int, BlockAcks] = field(default_factory=dict)
-    """First root of a block -> its acks."""
-
-    def merge(self, more: Acks) -> None:
-        """Add more acks. `more` is not used again: parts of it may be in this one."""
-        if not self.xors:
-            self.xors = more.xors
-        else:
-            xors = self.xors
-            for root, value in more.xors.items():
-                xors[root] = xors.get(root, 0) ^ value
-        for root, mask in more.masks.items():
-            self.masks[root] = self.masks.get(root, 0) | mask
-        for base, acks in more.blocks.items():
-            known = self.blocks.setdefault(base, acks)
-            if known is not acks:
-                known.merge(acks.xors, acks.masks)
-
-    def __bool__(self) -> bool:
-        return bool(self.xors or self.blocks)
 
 
 class Countdown:
@@ -90,7 +42,7 @@ class Parcel:
     """Data batches and tracking messages for one worker."""
 
     __slots__ = (
-        "acks", "answers", "batches", "bytes", "fails", "inits", "left_roots", "resets", "rows", "unread",
+        "acks", "answers", "batches", "bytes", "fails", "inits", "left_trees", "resets", "rows", "unread",
     )
 
     def __init__(self) -> None:
@@ -110,7 +62,7 @@ class Parcel:
         """(spout task, root, failure or None), from ackers to spouts of the receiver."""
         self.unread: list[tuple[Batch, int, str]] = []
         """At the receiver: tuples that could not be decoded, each a batch of its own; position of the value, reason."""
-        self.left_roots: list[Iterable[int]] = []
+        self.left_trees: list[Sequence[int]] = []
         """Roots of the trees of its tuples, once these have left."""
 
     def add(self, batch: Batch) -> None:
@@ -161,15 +113,11 @@ class Parcel:
 
     def let_go(self) -> None:
         """Drop its tuples, which have left; keep the roots of their trees, in case they do not arrive."""
-        batches, self.batches = self.batches, _NO_BATCHES
-        self.left_roots = [batch.trees for batch in batches]
-        for batch in batches:
-            if batch.others is not None:
-                self.left_roots.append([root for pairs in batch.others.values() for root, _ in pairs])
+        self.left_trees, self.batches = [batch.trees for batch in self.batches], _NO_BATCHES
 
     def lost_trees(self) -> set[int]:
         """Roots of the trees that lack tuples if the parcel does not arrive."""
-        return {root for roots in self.left_roots for root in roots if root}
+        return set(filter(None, chain.from_iterable(self.left_trees)))
 
     def add_tracking(self, other: Parcel) -> None:
         """Add the tracking messages of another parcel."""

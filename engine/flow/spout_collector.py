@@ -12,6 +12,7 @@ Thread: the task's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import chain, compress, islice
 from typing import Any, Protocol
@@ -22,9 +23,9 @@ from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.errors import ComponentError
 from squall.engine.flow.anchoring import Anchoring, BlockAnchoring, Owned
 from squall.engine.flow.batch import OpenBatch
-from squall.engine.flow.blocks import MIN_MEMBERS, Block, Flags, block_of
 from squall.engine.flow.emitter import UNNAMED, Emitter, Report, StreamOut
-from squall.engine.flow.row_counts import RowCounts
+from squall.engine.flow.ids import MIN_MEMBERS, Block, block_of
+from squall.engine.flow.member_columns import Flags, RowCounts, Words
 from squall.engine.foreign.given_columns import ids_of
 from squall.engine.foreign.identity import key_of
 from squall.engine.foreign.sizes import row_bytes
@@ -100,7 +101,7 @@ class Gathered:
         return joined, list(chain.from_iterable(ids)), self._stream
 
 
-AddBlock = Callable[[Block, Sequence[Any], Sequence[Any], str, int, dict[int, Flags], int], None]
+AddBlock = Callable[[Block, Sequence[Any], Sequence[Any], str, Words, dict[int, Flags], int], None]
 """(block, message ids, rows, stream, XOR of each tree's first edges, masks, time of the first emit) -> None."""
 
 
@@ -226,6 +227,13 @@ class SpoutCollector:
         if self.held_back and key_of(message_id, values) in self.held_back:
             self.pending.hold(message_id, routed)
             return []
+        try:
+            return self._begin_tree(out, values, message_id, routed, task)
+        finally:
+            if not self.gathers:
+                self.put_new()
+
+    def _begin_tree(self, out: StreamOut, values: Any, message_id: Any, routed: Any, task: Any) -> list[int]:
         number = len(self.new_ids)
         if not number:
             self.begin_new()
@@ -236,9 +244,6 @@ class SpoutCollector:
         except BaseException as error:
             self.refuse(number, error)
             raise
-        finally:
-            if not self.gathers:
-                self.put_new()
 
     def begin_new(self) -> None:
         """Prepare for the first tree since `put_new`. Called before it."""
@@ -340,7 +345,7 @@ class SpoutCollector:
     def _new_trees(self, roots: list[int]) -> Anchoring:
         """The anchoring of the first tuples of new trees: as a block where these can be one."""
         block = None if self.pending.add_block is None else block_of(roots, self.least_block)
-        return Anchoring(roots) if block is None else BlockAnchoring(block, 0, len(roots))
+        return Anchoring(roots) if block is None else BlockAnchoring(block, range(len(roots)))
 
     def _enter(self, trees: Anchoring, ids: Sequence[Any], rows: Sequence[Any], stream: str, since_ns: int) -> None:
         """Enter new trees, whose first tuples are in their batches. `stream`: of rows, or the default one if they are
@@ -398,17 +403,11 @@ class SpoutCollector:
                 "topology has no ackers"
             )
         stream, task = (values.stream, values.direct) if isinstance(values, Routed) else (DEFAULT_STREAM, None)
-        if task is None:
-            task = UNNAMED
+        task = UNNAMED if task is None else task
         out = self.emitter.stream(stream)
         row = out.check(tuple(values), task)
-        self.begin_new()
-        self.new_ids.append(message_id)
-        self.new_values.append(values)
-        try:
-            out.append(row, 0, self._note, task)
-        except BaseException as error:
-            self.refuse(0, error)
+        with suppress(BaseException):  # it fails the message, by `refuse`
+            self._begin_tree(out, row, message_id, values, task)
         return self.put_new()[0]
 
     @property

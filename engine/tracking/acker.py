@@ -22,12 +22,14 @@ Pure: no clock, no I/O. Thread: the worker's loop.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from squall.engine.api.failure import WORKER_DIED, Failure
-from squall.engine.flow.blocks import Block, Flags
-from squall.engine.flow.parcel import Acks, BlockAcks
-from squall.engine.tracking.tracked_blocks import Blocks, TrackedBlock
+from squall.engine.flow.anchoring import Acks, BlockAcks
+from squall.engine.flow.ids import ALONE, Block
+from squall.engine.flow.member_columns import Flags, Words
+from squall.engine.tracking.blocks import Blocks, TrackedBlock
 
 # A tree's state is one int:  mask << 97 | spout_task << 66 | age << 64 | xor
 _XOR = (1 << 64) - 1
@@ -39,19 +41,15 @@ _TASK_MASK = (1 << 31) - 1
 _MASK_SHIFT = 97
 
 
-Answer = tuple[int, int, Failure | None]
-"""The acker's answer to a spout: (spout task, root, failure), with None if the tree is processed. A plain tuple,
-because each tree gets one: a named one takes ten times as long to make."""
-
-
-BlockAnswer = tuple[int, int, Sequence[int], Failure | None]
-"""(spout task, first root, members, failure): these trees of a block are processed, or have failed together."""
+Answer = tuple[int, int, Sequence[int], Failure | None]
+"""The acker's answer to a spout: (spout task, first root, members, failure), with None if these trees are processed. A
+plain tuple, because a tree may get one of its own: a named one takes ten times as long to make."""
 
 
 class Acker:
     """Tracks the trees of one acker task."""
 
-    __slots__ = ("_blocks", "_dead", "_early", "_early_failures", "_early_old", "_live", "answers", "block_answers")
+    __slots__ = ("_blocks", "_dead", "_early", "_early_failures", "_early_old", "_live", "answers")
 
     def __init__(self) -> None:
         self._live: dict[int, int] = {}
@@ -63,13 +61,11 @@ class Acker:
         self._dead = 0
         self.answers: list[Answer] = []
         """Answers not yet taken; the caller empties it."""
-        self._blocks = Blocks()
-        self.block_answers: list[BlockAnswer] = []
-        """The same for trees of blocks that are answered together."""
+        self._blocks: Blocks[TrackedBlock] = Blocks()
 
     def __len__(self) -> int:
         """Trees being tracked."""
-        return len(self._live) + len(self._blocks)
+        return len(self._live) + sum(map(len, self._blocks))
 
     def init(self, root: int, xor: int, spout_task: int, mask: int = 0) -> None:
         """Begin a tree that a spout emitted: `xor` of its first edges, sent to the workers of `mask`."""
@@ -85,12 +81,12 @@ class Acker:
                 state = (state ^ (early & _XOR)) | (early >> _MASK_SHIFT << _MASK_SHIFT)
                 failure = self._early_failures.pop(root, None)
                 if failure is not None:
-                    self.answers.append((spout_task, root, failure))
+                    self.answers.append((spout_task, root, ALONE, failure))
                     return
         if not state & _XOR:
-            self.answers.append((spout_task, root, None))
+            self.answers.append((spout_task, root, ALONE, None))
         elif self._dead and state >> _MASK_SHIFT & self._dead:
-            self.answers.append((spout_task, root, _died()))
+            self.answers.append((spout_task, root, ALONE, _died()))
         else:
             live[root] = state
 
@@ -105,7 +101,7 @@ class Acker:
             state ^= value
             if not state & _XOR:
                 del live[root]
-                self.answers.append((state >> _TASK_SHIFT & _TASK_MASK, root, None))
+                self.answers.append((state >> _TASK_SHIFT & _TASK_MASK, root, ALONE, None))
             else:
                 live[root] = state
         if elsewhere:
@@ -117,10 +113,14 @@ class Acker:
 
     def _ack_elsewhere(self, acks: list[tuple[int, int]], masks: Mapping[int, int]) -> None:
         """The same for trees that are in blocks, or that have not begun."""
-        in_blocks, unknown = self._blocks.share_out(acks)
-        for root, value in unknown:
-            self._early_ack(root, value, masks.get(root, 0))
-        for tracked, values in in_blocks:
+        shares: defaultdict[TrackedBlock, list[tuple[int, int]]] = defaultdict(list)
+        for root, value in acks:
+            found = self._blocks.find(root)
+            if found is None:
+                self._early_ack(root, value, masks.get(root, 0))
+            else:
+                shares[found[0]].append((found[1], value))
+        for tracked, values in shares.items():
             self._answer(tracked, tracked.ack_some(values))
 
     def _add_masks(self, masks: Mapping[int, int]) -> None:
@@ -136,7 +136,7 @@ class Acker:
             if mask & dead:
                 self.fail(root, _died())
 
-    def init_block(self, block: Block, xors: int, spout_task: int, masks: dict[int, Flags]) -> None:
+    def init_block(self, block: Block, xors: Words, spout_task: int, masks: dict[int, Flags]) -> None:
         """Begin the trees of a block that a spout of this worker emitted: the XOR of the first edges of each, and the
         members that were sent to each worker."""
         tracked = TrackedBlock(block, xors, spout_task, masks)
@@ -150,26 +150,23 @@ class Acker:
         if tracked is None:
             return  # all of it is answered: it began before any ack of it was sent
         finished = tracked.ack(acks.xors)
+        for bit, flags in acks.masks.items():
+            tracked.masks[bit] = tracked.masks.get(bit, 0) | flags
+        self._answer(tracked, finished)
         if acks.masks:
-            for bit, flags in acks.masks.items():
-                tracked.masks[bit] = tracked.masks.get(bit, 0) | flags
-            self._answer(tracked, finished)
             self._fail_touched(tracked, self._dead, None)
-        else:
-            self._answer(tracked, finished)
 
-    def _answer(self, tracked: TrackedBlock, finished: Sequence[int]) -> None:
-        if finished:
-            self.block_answers.append((tracked.spout_task, tracked.block.base, finished, None))
+    def _answer(self, tracked: TrackedBlock, members: Sequence[int], failure: Failure | None = None) -> None:
+        """Answer trees of a block, which are gone from it."""
+        if members:
+            self.answers.append((tracked.spout_task, tracked.block.base, members, failure))
             self._blocks.drop_if_done(tracked)
 
     def _fail_touched(self, tracked: TrackedBlock, mask: int, failure: Failure | None) -> None:
         """Fail the trees that one of the workers of `mask` holds a part of, all at once: a death may fail thousands."""
-        touched = tracked.touched(mask) if mask else ()
-        if touched:
-            tracked.give_up_many(touched)
-            self._blocks.drop_if_done(tracked)
-            self.block_answers.append((tracked.spout_task, tracked.block.base, touched, failure or _died()))
+        if mask and (touched := tracked.touched(mask)):
+            tracked.give_up(touched)
+            self._answer(tracked, touched, failure or _died())
 
     def _early_ack(self, root: int, value: int, mask: int) -> None:
         state = self._early.get(root)
@@ -179,18 +176,23 @@ class Acker:
 
     def fail(self, root: int, failure: Failure) -> None:
         """Fail a tree: answer at once. Unknown roots wait for their INIT."""
+        state = self._take_out(root)
+        if state is None:
+            self._early_ack(root, 0, 0)
+            self._early_failures[root] = failure
+        else:
+            self.answers.append((state >> _TASK_SHIFT & _TASK_MASK, root, ALONE, failure))
+
+    def _take_out(self, root: int) -> int | None:
+        """Take out a tree that is tracked; returns its state, of a tree in a block only who emitted it and who holds a
+        part of it."""
         state = self._live.pop(root, None)
-        if state is not None:
-            self.answers.append((state >> _TASK_SHIFT & _TASK_MASK, root, failure))
-            return
-        if self._blocks and (found := self._blocks.find(root)):
+        if state is None and (found := self._blocks.find(root)):
             tracked, member = found
-            tracked.give_up(member)
+            state = tracked.spout_task << _TASK_SHIFT | tracked.mask_of(member) << _MASK_SHIFT
+            tracked.give_up((member,))
             self._blocks.drop_if_done(tracked)
-            self.answers.append((tracked.spout_task, root, failure))
-            return
-        self._early_ack(root, 0, 0)
-        self._early_failures[root] = failure
+        return state
 
     def reset(self, root: int) -> int | None:
         """Count the tree's timeout from now; returns the spout task to tell, None if there is no such tree."""
@@ -207,14 +209,7 @@ class Acker:
 
     def forget(self, root: int) -> int:
         """Drop a tree that its spout has timed out; returns the mask of the workers that held a part of it."""
-        state = self._live.pop(root, None)
-        if state is None and (found := self._blocks.find(root)):
-            tracked, member = found
-            mask = tracked.mask_of(member)
-            tracked.give_up(member)
-            self._blocks.drop_if_done(tracked)
-            return mask
-        return (state or 0) >> _MASK_SHIFT
+        return (self._take_out(root) or 0) >> _MASK_SHIFT
 
     def workers_died(self, dead: int, lost: int, failure: Failure | None = None) -> None:
         """Fail exactly the trees that touched one of `lost`, and from now on every tree that touches one of `dead`, the
@@ -222,7 +217,7 @@ class Acker:
         self._dead = dead
         for root in [root for root, state in self._live.items() if state >> _MASK_SHIFT & lost]:
             self.fail(root, failure or _died())
-        for tracked in self._blocks:
+        for tracked in list(self._blocks):
             self._fail_touched(tracked, lost, failure)
 
     def rotate(self) -> None:
@@ -241,7 +236,10 @@ class Acker:
                 live[root] = state + _ROTATION
         for root in forgotten:
             del live[root]
-        self._blocks.rotate()
+        for tracked in list(self._blocks):
+            tracked.age += 1
+            if tracked.age > 2:
+                self._blocks.drop(tracked)
 
 
 def _died() -> Failure:

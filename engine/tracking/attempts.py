@@ -38,6 +38,7 @@ from squall.engine.api.failure import (
     WORKER_DIED,
     Failure,
 )
+from squall.engine.flow.ids import ALONE
 from squall.engine.foreign.identity import digest_of, key_of
 from squall.engine.tracking.doubt import PASSING, Doubt, cause_of
 from squall.engine.tracking.pending_table import OpenBlock
@@ -69,17 +70,14 @@ class Tries(NamedTuple):
 class Changes(NamedTuple):
     """The changes of one turn for the journal, or, as a snapshot, everything."""
 
-    out: list[tuple[int, Any]]
-    """(root, message's key) of emits."""
-    answered: list[int]
+    out: Sequence[tuple[int, Sequence[Hashable]]]
+    """(first root, key of each member) of emits in blocks, or of one alone (`engine.flow.ids`)."""
+    answered: Sequence[tuple[int, Sequence[int]]]
+    """(first root, members); one alone may have been emitted in a block."""
     tries: dict[Any, Tries | None]
     """None: forgotten."""
     group: tuple[int, ...]
     """Roots of the messages on trial, including those already answered."""
-    blocks_out: Sequence[tuple[int, Sequence[Any]]] = ()
-    """(first root, key of each member) of emits in blocks (`engine.flow.blocks`)."""
-    blocks_answered: Sequence[tuple[int, Sequence[int]]] = ()
-    """(first root, members) of messages of blocks; others of these blocks may be in `answered`."""
 
 
 @dataclass
@@ -145,7 +143,7 @@ class Attempts:
     """The messages of one spout task that have failed and are not acked yet."""
 
     __slots__ = (
-        "_answered", "_blocks_answered", "_blocks_out", "_changes", "_limits", "_out", "alert", "crashes", "doubt",
+        "_answered", "_changes", "_limits", "_out", "alert", "crashes", "doubt",
         "failed_here", "forgot", "group", "held_back", "letters", "on_trial", "owed", "tries", "watching",
     )
 
@@ -174,23 +172,15 @@ class Attempts:
         self.forgot: Callable[[str], None] | None = None
         """Called once, when there are too many messages to remember."""
         self._changes: dict[Any, Tries | None] = {}
-        self._out: list[tuple[int, Any]] = []
-        self._answered: list[int] = []
-        self._blocks_out: list[tuple[int, Sequence[Any]]] = []
-        self._blocks_answered: list[tuple[int, Sequence[int]]] = []
+        self._out: list[tuple[int, Sequence[Hashable]]] = []
+        self._answered: list[tuple[int, Sequence[int]]] = []
 
     # ---- emits and answers (called while `alert`) ----
 
-    def emitted(self, root: int, message_id: Any) -> bool:
-        """Note an emitted tree; return True if it is a replay."""
-        if self.watching:
-            self._out.append((root, message_id))
-        return self.again([message_id]) > 0
-
-    def emitted_block(self, base: int, keys: Sequence[Hashable]) -> int:
+    def emitted(self, base: int, keys: Sequence[Hashable]) -> int:
         """Note the emitted trees of a block; return how many are replays."""
         if self.watching:
-            self._blocks_out.append((base, keys))
+            self._out.append((base, keys))
         return self.again(keys)
 
     def again(self, keys: Sequence[Hashable]) -> int:
@@ -212,22 +202,17 @@ class Attempts:
         self.owed += messages
         self.look()
 
-    def answered(self, root: int) -> None:
-        """Note that a tree is no longer under way."""
-        if self.watching or root in self.on_trial:
-            self.on_trial.discard(root)
-            self._answered.append(root)
-
-    def answered_block(self, base: int, members: Sequence[int]) -> None:
-        """Note that trees of a block are no longer under way. None of them is on trial: suspects go out one by one."""
-        if self.watching:
-            self._blocks_answered.append((base, members))
+    def answered(self, base: int, members: Sequence[int] = ALONE) -> None:
+        """Note that trees of a block are no longer under way. One on trial is alone: suspects go out one by one."""
+        if self.watching or base in self.on_trial:
+            self.on_trial.discard(base)
+            self._answered.append((base, members))
 
     def begin_trial(self, group: Mapping[int, Any]) -> None:
         """Note that suspects have been emitted, while no others are under way; message's key by root."""
         self.group, self.on_trial = tuple(group), set(group)
         if not self.watching:
-            self._out.extend(group.items())
+            self._out += [(root, (key,)) for root, key in group.items()]
 
     # ---- failures ----
 
@@ -426,21 +411,17 @@ class Attempts:
 
     def take_changes(self) -> Changes | None:
         """Take the changes since the last call, None if there are none."""
-        if not (self._changes or self._out or self._answered or self._blocks_out or self._blocks_answered):
+        if not (self._changes or self._out or self._answered):
             return None
-        changes = Changes(
-            self._out, self._answered, self._changes, self.group, self._blocks_out, self._blocks_answered
-        )
+        changes = Changes(self._out, self._answered, self._changes, self.group)
         self._out, self._answered, self._changes = [], [], {}
-        self._blocks_out, self._blocks_answered = [], []
         return changes
 
     def snapshot(self, trees: Mapping[int, tuple[Any, ...]], blocks: Iterable[OpenBlock] = ()) -> Changes:
         """All counts, with the messages under way: single ones, and in blocks."""
         told = trees.items() if self.watching else [(root, trees[root]) for root in self.on_trial if root in trees]
-        out = [(root, key_of(tree[0], tree[3])) for root, tree in told]
+        out: list[tuple[int, Sequence[Hashable]]] = [(root, (key_of(tree[0], tree[3]),)) for root, tree in told]
         watched = list(blocks) if self.watching else []
-        return Changes(
-            out, [], dict(self.tries), self.group, [(opened.block.base, opened.keys) for opened in watched],
-            [(opened.block.base, members) for opened in watched if (members := opened.answered())],
-        )
+        out += [(opened.block.base, opened.keys) for opened in watched]
+        answered = [(opened.block.base, opened.answered()) for opened in watched]
+        return Changes(out, answered, dict(self.tries), self.group)

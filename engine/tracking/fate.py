@@ -58,6 +58,11 @@ class Held(NamedTuple):
     values: Any
     letter: Letter | None = None
 
+    @property
+    def key(self) -> Hashable:
+        """The message's key."""
+        return key_of(self.message_id, self.values)
+
 
 class TrialPermit:
     """The permit to try suspects, of one worker for its spout tasks. This one is of a topology's only worker."""

@@ -22,7 +22,8 @@ from typing import Any
 from squall.engine.api.failure import FAILED as REFUSED
 from squall.engine.api.failure import TIMEOUT, WORKER_DIED, Failure
 from squall.engine.errors import ComponentError
-from squall.engine.flow.blocks import Block, Flags
+from squall.engine.flow.ids import ACKER_BITS, ALONE, Block
+from squall.engine.flow.member_columns import Flags, Words
 from squall.engine.flow.spout_collector import AddBlock
 from squall.engine.foreign.identity import key_of
 from squall.engine.foreign.text import message_of
@@ -36,7 +37,7 @@ from squall.engine.tracking.pending_table import OpenBlock, PendingTable
 
 Init = Callable[[int, int, int, int], None]
 """(root, xor, spout task, mask) -> None: tells the acker of a new tree."""
-InitBlock = Callable[[Block, int, int, dict[int, Flags]], None]
+InitBlock = Callable[[Block, Words, int, dict[int, Flags]], None]
 """(block, XOR of each tree's first edges, spout task, masks) -> None: the same for the trees of a block."""
 Send = Callable[[Any, Any], int]
 """(message id, values) -> root: emits a held message."""
@@ -118,11 +119,11 @@ class OpenMessages:
 
     def __len__(self) -> int:
         """Messages that wait for an answer, or to be emitted."""
-        return len(self.trees) + self.table.blocks.count + len(self.fate.held) + len(self.fate.waiting)
+        return len(self.table) + len(self.fate.held) + len(self.fate.waiting)
 
     def has(self, root: int) -> bool:
         """Return True if a tree is open."""
-        return root in self.trees or root in self.table.blocks
+        return self.table.tree(root) is not None
 
     def message_of(self, root: int) -> tuple[Any, Any] | None:
         """(message id, values) of a tree; None if it is not open."""
@@ -136,8 +137,8 @@ class OpenMessages:
         now = self.now_ns()
         self.trees[root] = (message_id, now, now, values)
         if self.attempts.alert:
-            again = self.attempts.emitted(root, key_of(message_id, values))
-            self.replays += again and not self._letting_out
+            again = self.attempts.emitted(root, (key_of(message_id, values),))
+            self.replays += 0 if self._letting_out else again
         self._init(root, xor, self._task, mask)
 
     @property
@@ -146,13 +147,13 @@ class OpenMessages:
         return None if self.ports.init_block is None else self._add_block
 
     def _add_block(
-        self, block: Block, ids: Sequence[Any], rows: Sequence[Any], stream: str, xors: int, masks: dict[int, Flags],
+        self, block: Block, ids: Sequence[Any], rows: Sequence[Any], stream: str, xors: Words, masks: dict[int, Flags],
         since_ns: int,
     ) -> None:
         opened = OpenBlock(block, ids, rows, stream, since_ns)
-        self.table.blocks.add(opened)
+        self.table.add_block(opened)
         if self.attempts.alert:
-            self.replays += self.attempts.emitted_block(block.base, opened.keys)
+            self.replays += self.attempts.emitted(block.base, opened.keys)
         if self.ports.init_block is not None:
             self.ports.init_block(block, xors, self._task, masks)
 
@@ -185,18 +186,28 @@ class OpenMessages:
 
     # ---- answers ----
 
-    def acked(self, root: int) -> None:
-        """Ack the message of a processed tree."""
-        tree = self.trees.pop(root, None)
-        if tree is None:
-            tree = self.table.pop(root)
-            if tree is None:
+    def acked(self, base: int, members: Sequence[int] = ALONE) -> None:
+        """Ack the messages of processed trees of one block."""
+        opened = None if members is ALONE else self.table.blocks.get(base)
+        if opened is not None:
+            together = opened.open_of(members)
+            ids = self.table.take(opened, together)
+            self._count_acks(opened.emitted_ns, len(ids))
+            if self.attempts.alert:
+                self.attempts.acked(opened.keys_of(together), opened.emitted_ns)
+                self.attempts.answered(base, together)
+            self.answers.acked += ids
+            if len(together) == len(members):
                 return
+        for member in members:  # also those that have left their block, because their time was reset
+            self._acked_alone(base + (member << ACKER_BITS))
+
+    def _acked_alone(self, root: int) -> None:
+        tree = self.table.pop(root)
+        if tree is None:
+            return
         message_id, emitted_ns, _, values = tree
-        # Before the spout hears of it: an ack that it makes durable must not be missing in the account after a death.
-        self._acked = acked = self._acked + 1
-        self._account[ACKED] = acked
-        self._stats.observe_ns(self.now_ns() - emitted_ns)
+        self._count_acks(emitted_ns, 1)
         if self.attempts.alert:
             self.attempts.acked([key_of(message_id, values)], emitted_ns)
             letter = self.fate.answered(root)
@@ -205,20 +216,12 @@ class OpenMessages:
                 return
         self.answers.acked.append(message_id)
 
-    def acked_block(self, base: int, members: Sequence[int]) -> None:
-        """Ack the messages of processed trees of one block."""
-        opened = self.table.blocks.get(base)
-        if opened is None:
-            return
-        members = opened.open_of(members)
-        ids = self.table.blocks.take(opened, members)
-        self._acked += len(ids)
+    def _count_acks(self, emitted_ns: int, messages: int) -> None:
+        """Count acks before the spout hears of them: what it makes durable by one must not be missing in the account
+        after a death."""
+        self._acked += messages
         self._account[ACKED] = self._acked
-        self._stats.observe_ns(self.now_ns() - opened.emitted_ns, len(ids))
-        if self.attempts.alert:
-            self.attempts.acked(opened.keys_of(members), opened.emitted_ns)
-            self.attempts.answered_block(base, members)
-        self.answers.acked += ids
+        self._stats.observe_ns(self.now_ns() - emitted_ns, messages)
 
     def take_answers(self) -> Answers:
         """Take the answers that the spout has not heard."""
@@ -231,11 +234,25 @@ class OpenMessages:
         self._acked = max(0, self._acked - acks)  # without ackers, none was counted
         self._account[ACKED] = self._acked
 
-    def failed(self, root: int, failure: Failure) -> None:
-        """Fail a tree: tell the spout, or give the message up if it has failed too often."""
-        tree = self.table.pop(root)
-        if tree is not None:
-            self._failed(root, tree[0], tree[3], failure)
+    def failed(self, base: int, failure: Failure, members: Sequence[int] = ALONE) -> None:
+        """Fail trees of one block: tell the spout, or give each message up that has failed too often."""
+        opened = None if members is ALONE else self.table.blocks.get(base)
+        if opened is not None:
+            together = opened.open_of(members)
+            told = self.attempts.failed_together(opened.keys_of(together), failure)
+            if told is not None:
+                self.attempts.answered(base, together)
+                ids = self.table.take(opened, together)
+                self.ports.note(ids, told)
+                self._account[FAILED] += len(ids)
+                self.answers.failed += [(message_id, told) for message_id in ids]
+                if len(together) == len(members):
+                    return
+        for member in members:
+            root = base + (member << ACKER_BITS)
+            tree = self.table.pop(root)
+            if tree is not None:
+                self._failed(root, tree[0], tree[3], failure)
 
     def _failed(self, root: int, message_id: Any, values: Any, failure: Failure) -> None:
         key = key_of(message_id, values)
@@ -283,23 +300,6 @@ class OpenMessages:
         self.attempts.look()
         letter.closed()
 
-    def failed_block(self, base: int, members: Sequence[int], failure: Failure) -> None:
-        """Fail trees of one block together."""
-        opened = self.table.blocks.get(base)
-        if opened is None:
-            return
-        members = opened.open_of(members)
-        told = self.attempts.failed_together(opened.keys_of(members), failure)
-        if told is None:
-            for root in opened.block.roots(members):
-                self.failed(root, failure)
-            return
-        self.attempts.answered_block(base, members)
-        ids = self.table.blocks.take(opened, members)
-        self.ports.note(ids, told)
-        self._account[FAILED] += len(ids)
-        self.answers.failed += [(message_id, told) for message_id in ids]
-
     def charge(self, root: int, failure: Failure) -> None:
         """Charge an error in this tree, by which the worker is about to end. The spout hears nothing of it: its
         successor will emit the message again, or find it condemned."""
@@ -318,7 +318,7 @@ class OpenMessages:
 
     def acker_died(self, is_its: Callable[[int], bool], failure: Failure | None = None) -> None:
         """Fail every tree whose acker is gone; `is_its(root)` says which."""
-        for root in [root for root in self.trees if is_its(root)]:
+        for root in [root for root, _ in self.table if is_its(root)]:
             self.failed(root, failure or Failure(WORKER_DIED))
 
     def unreplayed(self, waiting: int) -> int:
@@ -359,7 +359,7 @@ class OpenMessages:
             attempts.doubt.count_acks(self.now_ns())
         while fate.held and len(doubtful) < _DOUBTFUL:
             held = fate.held[0]
-            key = key_of(held.message_id, held.values)
+            key = held.key
             if self._is_in_doubt(key):
                 doubtful.append(fate.held.popleft())
                 continue
@@ -375,7 +375,7 @@ class OpenMessages:
             root = self._let_out(held, key, send)
             if root and is_suspect:
                 group[root] = key
-        others = moved or self.may_emit_more or self.trees or self.table.blocks.count
+        others = moved or self.may_emit_more or self.table
         none_left = len(doubtful) == _DOUBTFUL or not fate.held
         fate.held.extendleft(reversed(doubtful))
         if doubtful and none_left and not others:
@@ -394,7 +394,7 @@ class OpenMessages:
     def _let_out_doubtful(self, doubtful: list[Held], send: Send) -> bool:
         """Let out one of the first messages held, which are in doubt, as there is no other to try; one at its limits is
         buried, unless the set-up is at fault. Return True if one went out, or to the ledger."""
-        keys = [key_of(held.message_id, held.values) for held in doubtful]
+        keys = [held.key for held in doubtful]
         index = next((index for index, key in enumerate(keys) if not self.attempts.condemned(key)), None)
         if index is None and self.stops(at_limit=True):
             return False
@@ -422,7 +422,7 @@ class OpenMessages:
     def stop(self, stopped: bool) -> None:
         """Stop at a fault of the set-up, or go on after it. What failed by it begins anew."""
         self.stopped = stopped
-        held = (key_of(held.message_id, held.values) for held in self.fate.held)
+        held = (held.key for held in self.fate.held)
         self.attempts.forget([*self.attempts.doubt.causes, *filter(self.attempts.condemned, held)])
 
     def _let_out(self, held: Held, key: Hashable, send: Send) -> int:
@@ -464,7 +464,7 @@ class OpenMessages:
             self.ports.journal.append(changes, self._everything)
 
     def _everything(self) -> Changes:
-        return self.attempts.snapshot(self.trees, self.table.blocks.blocks())
+        return self.attempts.snapshot(self.trees, self.table.blocks)
 
     def end(self) -> None:
         """End the journal of an incarnation that ends in order, or by an error that has been charged to its message."""

@@ -14,11 +14,12 @@ from typing import Protocol
 
 from squall.engine.api.failure import FRAME_DAMAGED, FRAME_LOST, TIMEOUT, Failure
 from squall.engine.api.plan import Plan
-from squall.engine.flow.ids import ACKER_BITS, ACKER_MASK
+from squall.engine.flow.anchoring import Acks
+from squall.engine.flow.ids import ACKER_BITS, ACKER_MASK, ALONE
 from squall.engine.flow.outbox import Outbox
-from squall.engine.flow.parcel import Acks, Parcel
+from squall.engine.flow.parcel import Parcel
 from squall.engine.tracking.acker import Acker, Answer
-from squall.engine.tracking.open_messages import Init, InitBlock, OpenMessages
+from squall.engine.tracking.open_messages import OpenMessages
 from squall.engine.tracking.peers import Peers
 
 
@@ -87,11 +88,8 @@ class Tracking:
         """Bring answers to their spouts; return True if there were any. Raises TaskCrashed."""
         some = False
         for acker in self.ackers.values():
-            if acker.answers or acker.block_answers:
+            if acker.answers:
                 some = True
-                in_blocks, acker.block_answers = acker.block_answers, []
-                for in_block in in_blocks:
-                    self._deliver_block(*in_block)
                 answers, acker.answers = acker.answers, []
                 self._deliver(answers)
         self._tell_spouts()
@@ -101,34 +99,17 @@ class Tracking:
         for task in self.spout_tasks.values():
             task.tell()
 
-    def _deliver_block(self, spout_task: int, base: int, members: Sequence[int], failure: Failure | None) -> None:
-        """Answer messages of a block."""
-        pending = self.spout_tasks[spout_task].pending
-        if failure is None:
-            for watch in self.watches:
-                watch.acked(spout_task, [base + (member << ACKER_BITS) for member in members])
-            pending.acked_block(base, members)
-        else:
-            pending.failed_block(base, members, failure)
-
-    def init_for(self, acker: int) -> Init:
-        """The function that tells the acker of this index of new trees: the acker's own, if it is here."""
-        here = self.ackers.get(acker)
-        return self.init_tree if here is None else here.init
-
-    def init_block_for(self, acker: int) -> InitBlock | None:
-        """The same for new blocks; None if the acker is in another worker."""
-        here = self.ackers.get(acker)
-        return None if here is None else here.init_block
-
     def init_tree(self, root: int, xor: int, spout_task: int, mask: int) -> None:
         """Tell a tree's acker that a spout of this worker has emitted it."""
         acker = self.ackers.get(root & ACKER_MASK)
         if acker is not None:
             acker.init(root, xor, spout_task, mask)
         else:
-            parcel = self._parcel_for(self._acker_worker[root & ACKER_MASK])
-            parcel.inits.append((root, xor, spout_task, mask | self.peers.own_bit))
+            self._parcel_of(root).inits.append((root, xor, spout_task, mask | self.peers.own_bit))
+
+    def _parcel_of(self, root: int) -> Parcel:
+        """The parcel for a tree's acker in another worker."""
+        return self._parcel_for(self._acker_worker[root & ACKER_MASK])
 
     def forget_tree(self, root: int) -> int:
         """Tell a tree's acker that its spout gave it up; returns the mask of workers that hold a part of it, -1 if the
@@ -183,12 +164,12 @@ class Tracking:
         if acker is not None:
             acker.fail(root, failure)
         else:
-            self._parcel_for(self._acker_worker[root & ACKER_MASK]).fails.append((root, failure))
+            self._parcel_of(root).fails.append((root, failure))
 
     def _reset(self, root: int) -> None:
         acker = self.ackers.get(root & ACKER_MASK)
         if acker is None:
-            self._parcel_for(self._acker_worker[root & ACKER_MASK]).resets.append((root, 0))
+            self._parcel_of(root).resets.append((root, 0))
             return
         spout_task = acker.reset(root)
         if spout_task is not None:
@@ -202,18 +183,18 @@ class Tracking:
             self._parcel_for(self.plan.task_worker[spout_task]).resets.append((root, spout_task))
 
     def _deliver(self, answers: Iterable[Answer]) -> None:
-        """Answer messages."""
+        """Answer messages. Those of other workers' spouts come alone: a block begins where its acker is."""
         spouts = self.spout_tasks
-        for spout_task, root, failure in answers:
+        for spout_task, base, members, failure in answers:
             here = spouts.get(spout_task)
             if here is None:
-                self._parcel_for(self.plan.task_worker[spout_task]).answers.append((spout_task, root, failure))
+                self._parcel_for(self.plan.task_worker[spout_task]).answers.append((spout_task, base, failure))
             elif failure is None:
                 for watch in self.watches:
-                    watch.acked(spout_task, (root,))
-                here.pending.acked(root)
+                    watch.acked(spout_task, [base + (member << ACKER_BITS) for member in members])
+                here.pending.acked(base, members)
             else:
-                here.pending.failed(root, failure)
+                here.pending.failed(base, failure, members)
 
     def rotate(self) -> None:
         """Rotate the ackers here. Called once per message timeout."""
@@ -233,7 +214,7 @@ class Tracking:
         self.take_acks(parcel.acks)
         for root, failure in parcel.fails:
             self.ackers[root & ACKER_MASK].fail(root, failure)
-        self._deliver(parcel.answers)
+        self._deliver((task, root, ALONE, failure) for task, root, failure in parcel.answers)
         self._tell_spouts()
 
     def frame_lost(self, worker: int, parcel: Parcel, damaged: bool) -> None:
@@ -261,7 +242,7 @@ class Tracking:
                 acker.fail(root, failure)
             for task in self.spout_tasks.values():
                 if task.pending.has(root):
-                    self._deliver([(task.task, root, failure)])
+                    self._deliver([(task.task, root, ALONE, failure)])
                 else:
                     task.pending.charge_late(root, failure)
 

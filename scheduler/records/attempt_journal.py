@@ -13,11 +13,10 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from squall.engine.flow.blocks import Block
+from squall.engine.flow.ids import ALONE, Block
 from squall.engine.foreign.text import text_of_error
 from squall.engine.tracking.attempts import Changes, Remembered
 from squall.ipc.private import gone_if_failed, make_levels
@@ -120,13 +119,13 @@ class AttemptJournal:
             return _frame(pickle.dumps(tuple(changes), 5))
         except BaseException as error:
             self._complain(f"attempts of some messages will not survive this worker: {text_of_error(error)}")
-        # A block of which one message cannot be pickled is written down message by message.
-        in_blocks = (
-            pair for base, keys in changes.blocks_out for pair in zip(_roots(base, range(len(keys))), keys, strict=True)
-        )
-        out = [pair for pair in chain(changes.out, in_blocks) if _can_be_pickled(pair)]
+        # What holds a message that cannot be pickled is written down message by message.
+        out = [
+            (root, (key,)) for base, keys in changes.out
+            for root, key in zip(_roots(base, range(len(keys))), keys, strict=True) if _can_be_pickled(key)
+        ]
         tries = {message_id: tries for message_id, tries in changes.tries.items() if _can_be_pickled(message_id)}
-        answered = [*changes.answered, *(root for block in changes.blocks_answered for root in _roots(*block))]
+        answered = [(root, ALONE) for block in changes.answered for root in _roots(*block)]
         return _frame(pickle.dumps((out, answered, tries, changes.group), 5))
 
     def _complain(self, text: str) -> None:
@@ -158,27 +157,26 @@ def _can_be_pickled(value: Any) -> bool:
     return True
 
 
-def _roots(base: int, members: Iterable[int]) -> list[int]:
+def _roots(base: int, members: Iterable[int]) -> Sequence[int]:
     return Block(base, 0).roots(members)
 
 
 def _under_way(history: Iterable[Changes]) -> dict[int, Any]:
     """The messages that were emitted and not answered, by root. Most blocks are answered whole, so the messages of a
     block are spelled out only if some are left at the end."""
-    found: dict[int, Any] = {}
     blocks: dict[int, tuple[Sequence[Any], set[int]]] = {}
     answered: set[int] = set()
     for changes in history:
-        found.update(changes.out)
-        answered.update(changes.answered)
-        for base, keys in changes.blocks_out:
+        for base, keys in changes.out:
             blocks[base] = keys, set(range(len(keys)))
-        for base, members in changes.blocks_answered:
+        for base, members in changes.answered:
             keys, left = blocks.get(base, ((), set()))
             left.difference_update(members)
-            if not left and blocks.pop(base, None) is None:
-                # Of a block that was written down message by message.
+            if not left:
+                blocks.pop(base, None)
+            if max(members, default=-1) >= len(keys):  # written down one by one, or in another block
                 answered.update(_roots(base, members))
+    found: dict[int, Any] = {}
     for base, (keys, left) in blocks.items():
         members = sorted(left)
         found.update(zip(_roots(base, members), map(keys.__getitem__, members), strict=True))

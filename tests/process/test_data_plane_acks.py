@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from squall.engine.flow.parcel import Acks
+from squall.engine.flow.anchoring import Acks
 from squall.ipc.ack_rings import AckRings, rings_words
 from tests.process.planes import Endpoint, Make, endpoints, parcel, settled, turn_until
 

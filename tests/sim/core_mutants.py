@@ -10,14 +10,13 @@ from typing import Any
 from squall.engine.api.failure import Failure
 from squall.engine.core.emit_paths import AnyCollector, Emit, fast_emit
 from squall.engine.core.turn import FRAMES_AT_ONCE, Sending, Turn
-from squall.engine.flow.anchoring import Anchoring
+from squall.engine.flow.anchoring import Anchoring, BlockAcks
 from squall.engine.flow.batch import Batch, OpenBatch
 from squall.engine.flow.bolt_collectors import BasicCollector
-from squall.engine.flow.parcel import BlockAcks
 from squall.engine.tracking.acker import Acker
 from squall.engine.tracking.attempts import Limits
+from squall.engine.tracking.blocks import TrackedBlock
 from squall.engine.tracking.open_messages import OpenMessages
-from squall.engine.tracking.tracked_blocks import TrackedBlock
 from tests.sim import invariants
 from tests.sim.control import Control
 from tests.sim.cores import Cluster
@@ -46,7 +45,7 @@ class TogetherAcker(Acker):
         tracked = self._blocks.get(base)
         if tracked is not None and len(tracked) < tracked.block.members:
             for member in list(tracked):
-                tracked.give_up(member)
+                tracked.give_up([member])
                 self._answer(tracked, [member])
 
 
@@ -98,9 +97,9 @@ class MuteBlocks(Acker):
     __slots__ = ()
 
     def _fail_touched(self, tracked: TrackedBlock, mask: int, failure: Failure | None) -> None:
-        told = len(self.block_answers)
+        told = len(self.answers)
         super()._fail_touched(tracked, mask, failure)
-        del self.block_answers[told:]
+        del self.answers[told:]
 
 
 class UnwrittenBlocks(OpenMessages):
@@ -227,7 +226,10 @@ class UnevenBatch(Batch):
 class UnevenOpenBatch(OpenBatch):
     __slots__ = ()
 
-    closed = UnevenBatch
+    def take(self) -> Batch:
+        batch = super().take()
+        batch.__class__ = UnevenBatch
+        return batch
 
 
 def careless_emit(collector: AnyCollector) -> Emit | None:

@@ -12,7 +12,6 @@ as long as that says, or until a frame is there.
 from __future__ import annotations
 
 import random
-from array import array
 from collections.abc import Callable, Collection, Sequence, Set
 from dataclasses import replace
 from typing import Any
@@ -27,6 +26,7 @@ from squall.engine.core.executor import SLICE_NS
 from squall.engine.core.surroundings import Surroundings
 from squall.engine.core.transport import Deliver, PeerChange
 from squall.engine.flow.ids import EdgeIds
+from squall.engine.flow.member_columns import Words, words_of
 from squall.engine.tracking.attempts import Changes, Remembered
 from squall.engine.tracking.peers import Peers
 from squall.ipc.ack_rings import AckRings, rings_words
@@ -129,9 +129,9 @@ class RecordedEdgeIds(EdgeIds):
         self.pool.extend(new)
         new.clear()
 
-    def take_column(self, count: int) -> bytes:
+    def take_column(self, count: int) -> Words:
         words = self._source.take_column(count)
-        self._note(array("Q", words))
+        self._note(words_of(words, count))
         return words
 
     def _note(self, new: Sequence[int]) -> None:
@@ -151,8 +151,7 @@ class Journal:
         return Remembered(unclean=self._ledger.writes)
 
     def append(self, changes: Changes, snapshot: Callable[[], Changes]) -> None:
-        self._ledger.written.update(message for _, message in changes.out)
-        for _, messages in changes.blocks_out:
+        for _, messages in changes.out:
             self._ledger.written.update(messages)
 
     def end(self) -> None: ...

@@ -13,8 +13,9 @@ from typing import Any
 from squall.engine.api.acked_prefix import AckedPrefix
 from squall.engine.api.failure import Failure
 from squall.engine.api.tuple import Run
+from squall.engine.flow.anchoring import Acks
 from squall.engine.flow.outbox import Outbox
-from squall.engine.flow.parcel import Acks, Parcel
+from squall.engine.flow.parcel import Parcel
 from squall.engine.tracking.acker import Acker
 from squall.engine.tracking.open_messages import Answers, OpenMessages
 from squall.engine.tracking.peers import Peers
@@ -280,7 +281,7 @@ class SilentTracking(Tracking):
 
     def frame_lost(self, worker: int, parcel: Parcel, damaged: bool) -> None:
         silent = Parcel()
-        silent.left_roots = parcel.left_roots
+        silent.left_trees = parcel.left_trees
         super().frame_lost(worker, silent, damaged)
 
 

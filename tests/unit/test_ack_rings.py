@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from squall.engine.flow.parcel import Acks, BlockAcks
+from squall.engine.flow.anchoring import Acks, BlockAcks
 from squall.ipc.ack_rings import AckRings, Told, ring_words, rings_words
 
 BIG = (1 << 64) - 1

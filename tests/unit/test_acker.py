@@ -9,8 +9,8 @@ from itertools import islice
 import pytest
 
 from benchmarks.acker_memory import GOAL_BYTES, acker_bytes, pending_bytes
-from squall.engine.flow.ids import ACKER_MASK, EdgeIds, root_ids
-from squall.engine.flow.parcel import Acks
+from squall.engine.flow.anchoring import Acks
+from squall.engine.flow.ids import ACKER_MASK, ALONE, EdgeIds, root_ids
 from squall.engine.tracking.acker import Acker
 from tests.held import early
 
@@ -28,7 +28,7 @@ def test_large_numbers_keep_apart() -> None:
     ack(acker, ROOT, 1, mask << 1)
     assert acker.reset(ROOT) == task
     ack(acker, ROOT, edge ^ 1)
-    assert acker.answers == [(task, ROOT, None)]
+    assert acker.answers == [(task, ROOT, ALONE, None)]
 
 
 # ---- size ----
@@ -55,7 +55,7 @@ def test_a_tree_of_a_hundred_thousand_tuples_takes_no_more_room_than_one_of_two(
     assert abs(room() - before) <= 8  # the leading bytes of an XOR may be zero
     assert (len(acker), early(acker), acker.answers) == (1, 0, [])
     ack(acker, ROOT, edge)
-    assert acker.answers == [(TASK, ROOT, None)]
+    assert acker.answers == [(TASK, ROOT, ALONE, None)]
 
 
 # ---- random trees ----

@@ -31,6 +31,7 @@ from squall.engine.api.failure import (
     reason_of,
 )
 from squall.engine.errors import ClusterError
+from squall.engine.flow.ids import ALONE
 from squall.engine.report.metrics import SpoutStats
 from squall.engine.state.task_store import TaskStore
 from squall.engine.tracking.attempts import Attempts, Changes, Limits, Remembered, Tries
@@ -113,12 +114,11 @@ def test_after_a_death_without_a_word_everything_under_way_gets_a_strike_and_is_
     assert everything.tries.keys() == {"m", "n"}
     assert (attempts.tries["m"].strikes, attempts.tries["n"].strikes) == (2, 1)
     assert attempts.held_back == {"m"}
-    attempts.emitted(20, "other")
-    attempts.emitted(21, "third")
+    attempts.emitted(20, ["other", "third"])
     attempts.answered(20)
     changes = attempts.take_changes()
     assert changes is not None
-    assert (changes.out, changes.answered) == ([(20, "other"), (21, "third")], [20])
+    assert (changes.out, changes.answered) == ([(20, ["other", "third"])], [(20, ALONE)])
 
 
 @pytest.mark.parametrize(("unclean", "known", "charged"), [(True, "", 1), (True, FROM_OUTSIDE, 0), (False, "", 0)])
@@ -146,7 +146,7 @@ def test_the_source_that_reads_a_dead_letter_again_is_told_and_the_message_not_e
     assert not second.is_buried("m", (2, "x"))
     second.told_dead("m")
     assert not second.is_buried("m", (1, "x"))
-    assert not second.emitted(1, "m")
+    assert not second.emitted(1, ["m"])
     assert "m" not in second.tries
 
 
@@ -345,15 +345,15 @@ def files(tmp_path: Path) -> Any:
 
 def test_what_was_appended_is_there_after_a_death(files: Files) -> None:
     journal = files.begin()
-    journal.append(Changes([(1, "a"), (2, "b"), (3, "c")], [], {"b": Tries(1)}, (2,)), lambda: NOTHING)
-    journal.append(Changes([], [1], {"b": Tries(2), "c": Tries(1)}, ()), lambda: NOTHING)
+    journal.append(Changes([(1, ["a"]), (2, ["b"]), (3, ["c"])], [], {"b": Tries(1)}, (2,)), lambda: NOTHING)
+    journal.append(Changes([], [(1, ALONE)], {"b": Tries(2), "c": Tries(1)}, ()), lambda: NOTHING)
     journal.append(Changes([], [], {"c": None}, (3,)), lambda: NOTHING)
     assert files.loaded() == Remembered({"b": Tries(2)}, {2: "b", 3: "c"}, (3,), unclean=True)
 
 
 @pytest.mark.parametrize("ended", [False, True])
 def test_an_end_in_order_is_recognised_and_another_topologys_journal_says_nothing(files: Files, ended: bool) -> None:
-    journal = files.begin(Changes([(1, "a")], [], {"a": Tries(1)}, ()))
+    journal = files.begin(Changes([(1, ["a"])], [], {"a": Tries(1)}, ()))
     if ended:
         journal.end()
     left = files.loaded()
@@ -375,8 +375,8 @@ def test_the_file_is_bounded_by_what_it_stands_for(files: Files) -> None:
     sizes = []
     for number in range(2000):
         message = f"m{number}" + "x" * 1000
-        emitted = [(number, message)]
-        journal.append(Changes(emitted, [number - 1], {}, ()), partial(Changes, emitted, [], {}, ()))
+        emitted = [(number, [message])]
+        journal.append(Changes(emitted, [(number - 1, ALONE)], {}, ()), partial(Changes, emitted, [], {}, ()))
         sizes.append(files.path.stat().st_size)
     assert max(sizes) < 300_000 < 2000 * 1000
     assert sum(after < before for before, after in pairwise(sizes)) > 3, "written anew"

@@ -5,21 +5,27 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
-from itertools import accumulate, pairwise
+from itertools import accumulate, compress, pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.engine.api.columns import Columns
 from squall.engine.flow.anchoring import BlockAnchoring, Owned, anchoring_of
-from squall.engine.flow.batch import OpenBatch
-from squall.engine.flow.blocks import Block, BlockBatch, column_of, words_of
-from squall.engine.flow.ids import ACKER_BITS, EdgeIds
+from squall.engine.flow.batch import BlockBatch, OpenBatch
+from squall.engine.flow.ids import ACKER_BITS, Block, EdgeIds
+from squall.engine.flow.member_columns import (
+    RowCounts,
+    column_of,
+    flagged,
+    flags_at,
+    only_flagged,
+    words_at,
+    words_of,
+    zero_words,
+)
 from squall.engine.flow.parcel import Parcel
-from squall.engine.flow.row_counts import RowCounts
-from squall.engine.tracking.pending_table import OpenBlock
-from squall.engine.tracking.tracked_blocks import TrackedBlock
+from squall.engine.tracking.blocks import TrackedBlock
 from squall.ipc import codec
 
 ELSEWHERE = 4
@@ -45,12 +51,11 @@ def cases(seed: int) -> Iterator[tuple[random.Random, list[int]]]:
 
 def entered(counts: list[int], target: int = 2) -> tuple[BlockBatch, BlockAnchoring]:
     """A batch of rows, so many of each member of a block; the anchoring that gave it its edges."""
-    block = Block(5 << ACKER_BITS | 3, len(counts))
-    anchoring = BlockAnchoring(block, 0, len(counts))
-    batch = anchoring.new_batch(OpenBatch(0, "default", target, TASKS))
+    members, rows = range(len(counts)), [(number,) for number in range(sum(counts))]
+    anchoring = BlockAnchoring(Block(5 << ACKER_BITS | 3, len(counts)), members)
+    instead_of = OpenBatch(0, "default", target, TASKS)
+    batch = anchoring.batch_of(rows, Owned(members, RowCounts(counts)), instead_of, TASKS[target], EdgeIds())
     assert isinstance(batch, BlockBatch)
-    batch.rows = [(number,) for number in range(sum(counts))]
-    anchoring.enter(batch, Owned(range(len(counts)), RowCounts(counts)), TASKS[target], EdgeIds())
     return batch, anchoring
 
 
@@ -89,7 +94,6 @@ def test_a_batch_that_is_sent_arrives_with_the_same_runs(seed: int) -> None:
         [came] = codec.decode(codec.encode(parcel)[0]).batches
         assert isinstance(came, BlockBatch)
         assert (came.block, list(came.trees)) == (batch.block, trees)
-        assert (came.by_member is None) == (batch.by_member is None)
         assert said(came) == before
 
 
@@ -116,6 +120,20 @@ def test_parts_of_a_batch_are_acked_as_the_whole(seed: int) -> None:
         assert acked == anchoring.new_edges()
 
 
+@given(st.lists(st.integers(0, 3), min_size=1), st.randoms(use_true_random=False))
+def test_columns_are_the_words_and_flags_of_each_member(words: list[int], chance: random.Random) -> None:
+    count, column, is_set = len(words), column_of(words), bytes(map(bool, words))
+    assert only_flagged(column_of([7] * count), is_set) == column_of([7 * flag for flag in is_set])
+    assert flagged(zero_words(column, count), count) == [member for member, word in enumerate(words) if not word]
+    for members in (range(2, 2 + count), chance.choices(range(count), k=count)):
+        expected = [0] * (count + 2)
+        for member, word in zip(members, words, strict=True):
+            expected[member] ^= word
+        assert list(words_of(words_at(members, column, count + 2), count + 2)) == expected
+        flags = flags_at(members, int.from_bytes(is_set, "little"), count + 2)
+        assert flagged(flags, count + 2) == sorted(set(compress(members, is_set)))
+
+
 @given(st.lists(st.integers(0, 5) | st.sampled_from([255, 256]), max_size=40), st.randoms(use_true_random=False))
 def test_counts_and_ends_tell_the_same(counts: list[int], chance: random.Random) -> None:
     ends, flags = list(accumulate(counts)), bytes(map(bool, counts))
@@ -131,9 +149,6 @@ def test_counts_and_ends_tell_the_same(counts: list[int], chance: random.Random)
         some = rows.where(bytes(wanted))
         assert list(some.counts) == [chosen[member] for member in range(len(counts))]
         assert list(rows.without(some).counts) == [count - chosen[member] for member, count in enumerate(counts)]
-
-
-BLOCK = Block(1 << 20, 40)
 
 
 def column(words: dict[int, int], block: Block) -> int:
@@ -155,27 +170,17 @@ def test_each_member_is_answered_when_its_own_edges_are(seed: int) -> None:
         chosen = [member for member, found in left.items() if found and chance.random() < 0.6]
         if chance.random() < 0.2:
             lost = [member for member in tracked if chance.random() < 0.1]
-            tracked.give_up_many(lost)
+            tracked.give_up(lost)
             given_up.update(lost)
         acks = {member: left[member].pop() for member in chosen}
         now = [member for member in chosen if not left[member] and member not in given_up]
         expected += now
         if chance.random() < 0.2:
             # Also of trees that were given up: what comes late for them changes nothing.
-            answered += tracked.ack_some([(member, acks[member]) for member in chosen if member in tracked])
+            answered += tracked.ack_some([(member, acks[member]) for member in chosen if tracked.is_open[member]])
         else:
             answered += tracked.ack(column(acks, block))
         assert answered == expected
         assert list(tracked) == [member for member in left if member not in answered and member not in given_up]
         assert len(tracked) == len(list(tracked))
     assert sorted(answered) == sorted(set(range(block.members)) - given_up)
-
-
-def test_open_messages_are_taken_out_once_each() -> None:
-    rows = Columns((list(range(BLOCK.members)),), BLOCK.members)
-    opened = OpenBlock(BLOCK, range(100, 100 + BLOCK.members), rows, "default", 0)
-    assert opened.take(opened.open_of([3, 1])) == [103, 101]
-    assert opened.answered() == [1, 3]
-    rest = opened.open_of(range(BLOCK.members))
-    assert opened.take(rest) == [100 + member for member in range(BLOCK.members) if member not in (1, 3)]
-    assert not opened.open_of(range(BLOCK.members))

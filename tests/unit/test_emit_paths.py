@@ -193,7 +193,7 @@ def core_of(case: Case, parts: Parts, script: Script, hook: Any = None) -> Worke
 
 
 def shown(batch: Batch) -> list[Any]:
-    names = ("source", "stream", "target", "rows", "starts", "roots", "edges", "others", "loose")
+    names = ("source", "stream", "target", "rows", "starts", "roots", "edges", "others")
     return [getattr(batch, name) for name in names]
 
 
@@ -211,7 +211,7 @@ def outcome(case: Case, parts: Parts) -> list[Any]:
             script.emits(call, spout.user.collector.emit, message_id=call.message_id)
         spout.collector.put_new()
         seen += [spout.collector.emitted, spout.collector.untracked]
-        seen += [spout.pending.trees, list(spout.pending.table.blocks)]
+        seen += [spout.pending.trees, list(spout.pending.table)]
         seen += [spout.user.acked, spout.user.failures, list(spout.stats.account)]
     elif script.rows:
         [executor] = [bolt for bolt in core.bolts if bolt.tasks[0].component == "bolt"]

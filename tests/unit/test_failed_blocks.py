@@ -13,8 +13,7 @@ import pytest
 
 from squall.engine.api.columns import Columns
 from squall.engine.api.failure import ANOTHER_TUPLE, EXCEPTION, FAILED, TIMEOUT, WORKER_DIED, Failure
-from squall.engine.flow.blocks import Block
-from squall.engine.flow.ids import ACKER_BITS
+from squall.engine.flow.ids import ACKER_BITS, ALONE, Block
 from squall.engine.flow.spout_collector import Routed
 from squall.engine.foreign.identity import are_keys, key_of
 from squall.engine.report.metrics import SpoutStats
@@ -96,26 +95,11 @@ class Lives:
         for root, number in zip(block.roots(range(len(going))), going, strict=True):
             messages.add(root, ids[number], values[number], 1, 0)
 
-    def _has(self, block: Block) -> bool:
-        """Whether it is a block to the messages: suspects go out one by one."""
-        return self.in_blocks and block.base not in self.messages.trees
-
     def ack(self, block: Block, members: Sequence[int]) -> None:
-        if self._has(block):
-            self.messages.acked_block(block.base, members)
-            return
-        for root in block.roots(members):
-            self.messages.acked(root)
+        self.messages.acked(block.base, members)
 
     def fail(self, block: Block, members: Sequence[int], failure: Failure) -> None:
-        if self._has(block):
-            self.messages.failed_block(block.base, members, failure)
-            return
-        for root in block.roots(members):
-            self.messages.failed(root, failure)
-
-    def fail_alone(self, root: int, failure: Failure) -> None:
-        self.messages.failed(root, failure)
+        self.messages.failed(block.base, failure, members)
 
     def release(self) -> None:
         self.messages.let_go(self._send)
@@ -180,8 +164,8 @@ def test_in_blocks_and_alone_the_same_becomes_of_every_message(
             failure = rng.choice((DIED, DIED, BYSTANDER, REFUSED, AMONG, LATE))
             step = partial(Lives.fail, block=block, members=members, failure=failure)
         elif do < 0.85:
-            root = block.roots([rng.choice(members)])[0]
-            step = partial(Lives.fail_alone, root=root, failure=rng.choice((DIED, REFUSED)))
+            alone = Block(block.roots([rng.choice(members)])[0], 1)
+            step = partial(Lives.fail, block=alone, members=ALONE, failure=rng.choice((DIED, REFUSED)))
         elif do < 0.97:
             step = Lives.release
         else:
@@ -213,15 +197,29 @@ def test_batches_are_entered_in_blocks_also_while_failures_are_remembered(first:
     task = rig.spout_task
     emit = partial(spout.collector.emit_batch, (list("abcdef"),), message_ids=list(range(6)))
     emit()
-    [opened] = task.pending.table.blocks.blocks()
-    task.pending.failed_block(opened.block.base, range(6), first)
+    [opened] = task.pending.table.blocks
+    task.pending.failed(opened.block.base, first, range(6))
     task.tell()
     emit()
-    assert (task.pending.table.blocks.count, len(task.pending.trees)) == (6, 0)
+    assert (len(task.pending), task.pending.trees) == (6, {})
     assert task.pending.replays == 6
     rig.settle()
     assert spout.all_acked == list(range(6))
     assert not task.pending.attempts.tries
+
+
+def test_messages_whose_time_was_reset_are_answered_with_their_block() -> None:
+    rig = Rig(chain(BatchFeeder(), DoesBatch(nothing)))
+    spout: BatchFeeder = rig.user("spout")
+    [(_, task)] = rig.core.spout_tasks.values()
+    spout.collector.emit_batch((list("abcdef"),), message_ids=list(range(6)))
+    [opened] = task.pending.table.blocks
+    for root in opened.block.roots([1, 4]):
+        task.pending.reset(root)
+    task.pending.acked(opened.block.base, range(3))
+    task.pending.failed(opened.block.base, REFUSED, range(3, 6))
+    task.tell()
+    assert (sorted(spout.all_acked), len(task.pending.attempts.tries), len(task.pending)) == ([0, 1, 2], 3, 0)
 
 
 # ---- the journal ----
@@ -231,8 +229,8 @@ def test_a_block_with_an_id_that_cannot_be_pickled_keeps_the_others(tmp_path: Pa
     roots = BLOCK.roots(range(6))
     journal = AttemptJournal(tmp_path / "j", "t-1", lambda text: None)
     for changes in (
-        NOTHING, Changes([], [], {}, (), [(BLOCK.base, ["a", "b", lambda: 0, "d", "e", "f"])]),
-        Changes([], [], {}, (), [], [(BLOCK.base, [0, 1, 2])]),
+        NOTHING, Changes([(BLOCK.base, ["a", "b", lambda: 0, "d", "e", "f"])], [], {}, ()),
+        Changes([], [(BLOCK.base, [0, 1, 2])], {}, ()),
     ):
         journal.append(changes, lambda: NOTHING)
     assert journal.load().under_way == {roots[3]: "d", roots[4]: "e", roots[5]: "f"}

@@ -43,7 +43,7 @@ class Lab(Kept):
     def die(self) -> None:
         """A worker that held everything under way dies, and the spout emits all of it again."""
         self.spout.failures.clear()
-        for root, _ in self.open_trees():
+        for root, _ in list(self.table.table):
             self.table.failed(root, DIED)
         self.task.tell()
         self.bolt.kept.clear()
@@ -57,10 +57,7 @@ class Lab(Kept):
 
     @property
     def under_way(self) -> list[Any]:
-        return [tree[0] for _, tree in self.open_trees()]
-
-    def open_trees(self) -> list[tuple[int, Any]]:
-        return [*self.table.table.blocks, *self.table.trees.items()]
+        return [tree[0] for _, tree in self.table.table]
 
 
 @pytest.mark.parametrize("poison", [1, 511, 1000])

@@ -10,7 +10,7 @@ import pytest
 from squall.engine.api.config import Config
 from squall.engine.api.plan import ExecutorPlan
 from squall.engine.errors import UsageError
-from squall.engine.flow.parcel import Acks
+from squall.engine.flow.anchoring import Acks
 from squall.ipc.ack_rings import AckRings
 from squall.ipc.board import DEAD, READY, SLOT_PROGRESS, SLOT_QUIET, STARTING, Board, BoardMissing
 from squall.ipc.rundir import RunDir

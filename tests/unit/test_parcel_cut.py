@@ -10,9 +10,10 @@ import pytest
 
 from squall import Failure
 from squall.engine.api.failure import FAILED
+from squall.engine.flow.anchoring import Acks
 from squall.engine.flow.batch import Batch
 from squall.engine.flow.groupings import number_in
-from squall.engine.flow.parcel import Acks, Parcel
+from squall.engine.flow.parcel import Parcel
 from squall.engine.foreign.sizes import estimate, row_bytes, value_bytes
 from squall.ipc.codec import decode, encode
 from tests.parcels import batch_of

@@ -17,8 +17,9 @@ import pytest
 
 from squall import ComponentError, Failure, TopologyBuilder
 from squall.engine.core.executor import TaskCrashed
+from squall.engine.flow.anchoring import Acks
 from squall.engine.flow.batch import Batch
-from squall.engine.flow.parcel import Acks, Parcel
+from squall.engine.flow.parcel import Parcel
 from squall.ipc.codec import OUT_OF_BAND_BYTES, decode, encode
 from squall.ipc.partial_decode import rescue
 from tests.parcels import batch_of, content, parcel_of, random_parcel, same

@@ -28,9 +28,9 @@ from squall.cli import main
 from squall.engine.core.executor import Watch
 from squall.engine.core.local import LocalRunner
 from squall.engine.core.watch import Tap, Trace, hits_of, watch
-from squall.engine.flow.blocks import Block, BlockBatch, ByMember
-from squall.engine.flow.ids import ACKER_BITS
-from squall.engine.flow.row_counts import RowCounts
+from squall.engine.flow.batch import Batch, BlockBatch
+from squall.engine.flow.ids import ACKER_BITS, Block
+from squall.engine.flow.member_columns import RowCounts, column_of
 from squall.ipc.board import HEADER_WATCHES, Board
 from squall.ipc.rundir import RunDir
 from squall.scheduler.records.watches import WatchFiles
@@ -151,10 +151,9 @@ def test_a_tap_shows_what_is_emitted_once_and_what_a_sink_executes() -> None:
 
 
 def test_hits_of_a_block_have_the_edges_of_its_members() -> None:
-    batch, edges = BlockBatch(1, "default", 2), range(5, 25)
+    block, edges = Block(1 << ACKER_BITS, 20), range(5, 25)
+    batch = BlockBatch(Batch(1, "default", 2), block, range(20), RowCounts([1] * 20), column_of(edges))
     batch.rows = [(edge,) for edge in edges]
-    words = b"".join(edge.to_bytes(8, "little") for edge in edges)
-    batch.has_runs(Block(1 << ACKER_BITS, 20), ByMember(0, RowCounts([1] * 20), words))
     assert [hit.edge for hit in hits_of(batch, 1, ())] == [*edges]
 
 
