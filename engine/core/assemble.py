@@ -34,8 +34,9 @@ from squall.engine.core.hook_calls import (
     watched_batch_execute,
     watched_execute,
 )
+from squall.engine.core.pace import EMIT_NS, NEVER_NS
 from squall.engine.core.pending_limit import PendingLimit
-from squall.engine.core.spout_executor import TURN_NS, SpoutExecutor, SpoutTask
+from squall.engine.core.spout_executor import SpoutExecutor, SpoutTask
 from squall.engine.core.surroundings import Surroundings
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.errors import ComponentError, FailedTuple, SquallError
@@ -97,15 +98,15 @@ class Assembler:
         return self.core
 
     def _spout_executor(self, spec: ComponentSpec, executor: ExecutorPlan) -> None:
-        in_batches, turn_ns = isinstance(spec.component, BatchSpout), None if self.around.deterministic else TURN_NS
+        in_batches, emit_ns = isinstance(spec.component, BatchSpout), EMIT_NS if self.around.timed else NEVER_NS
         runner: SpoutExecutor
-        if spec.component.blocking and not self.around.deterministic:
+        if spec.component.blocking and self.around.threads:
             outbox, name = self.around.parts.new_outbox(), f"{spec.id}[{executor.first_task}]"
             runner = BlockingSpoutExecutor(outbox, name, self.core.absorb, self.around.wake, self._turn_bytes)
             self._blocking_spouts.append(runner)
         else:
             make_runner = BatchSpoutExecutor if in_batches else SpoutExecutor
-            runner = make_runner([], self.around.at_hand, turn_ns, self._turn_bytes)
+            runner = make_runner([], self.around.at_hand, emit_ns, self._turn_bytes)
         for task in executor.tasks:
             self._spout_task(spec, task, runner)
         self.core.add_spout_executor(runner)
@@ -166,7 +167,7 @@ class Assembler:
         per_processor = self.plan.n_workers / (self.around.processors or math.inf)
         bulk = not all(isinstance(one.component, BasicBolt | AsyncBolt) for one in self.topology.bolts)
         threads = sum(bolt.tasks for bolt in self.topology.bolts if bolt.component.blocking)
-        return PendingLimit(not self.around.deterministic, per_processor, bulk, least=2 * threads // spec.tasks)
+        return PendingLimit(self.around.timed, per_processor, bulk, least=2 * threads // spec.tasks)
 
     def _pending(
         self, spec: ComponentSpec, task: int, stats: SpoutStats, index: int, acker: int | None
@@ -193,7 +194,7 @@ class Assembler:
     def _bolt_executor(self, spec: ComponentSpec, executor: ExecutorPlan) -> None:
         tick_secs = spec.config.get("tick_tuple_freq_secs", self.config.tick_tuple_freq_secs)
         bolt: AnyBolt = spec.component  # type: ignore[assignment]
-        around, own_thread = self.around, bolt.blocking and not self.around.deterministic
+        around, own_thread = self.around, bolt.blocking and self.around.threads
         outbox = around.parts.new_outbox() if own_thread else self.core.outbox
         tasks = []
         for task in executor.tasks:

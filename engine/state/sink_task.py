@@ -234,7 +234,7 @@ class GatheringTask(Bolt):
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
         sink = self.task.inner
         self._collector, self._now_ns, self._held = collector, context.now_ns, list[Tuple]()
-        self._pace = Pace(sink.commit_rows, sink.commit_bytes, round(sink.commit_secs * NS_PER_SEC))
+        self._pace = _Pace(sink.commit_rows, sink.commit_bytes, round(sink.commit_secs * NS_PER_SEC))
         self.task.prepare(conf, context)
 
     def execute(self, tup: Tuple) -> None:
@@ -279,7 +279,7 @@ class GatheringTask(Bolt):
             self._collector.report_error(FailedTuple(why))
 
 
-class Pace:
+class _Pace:
     """Decides when the rows that a task holds are written.
 
     They are due when there are enough rows or bytes, or the first has been held long enough. Sources often wait for

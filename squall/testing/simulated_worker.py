@@ -168,8 +168,8 @@ class _RecordingAssembler(Assembler):
         super().__init__(wiring.topology, wiring.plan, wiring.config, me, peers, Surroundings(
             wiring.name, wiring.plan.worker_names[me], incarnation, wiring.clock.now_ns, wiring.state_root,
             lambda *error: wiring.errors.append(error), lambda *letter: wiring.dead_letters.append(letter),
-            wall_ns=wiring.clock.wall_ns, copy=wiring.copy, deterministic=True,
-            interrupts=True, least_block=4,
+            wall_ns=wiring.clock.wall_ns, copy=wiring.copy, threads=False,
+            timed=False, interrupts=True, least_block=4,
         ))
         self._recorder = wiring.recorder
 
