@@ -43,13 +43,14 @@ does not keep bolts, answers and its worker's heartbeat waiting. Word count's 25
 FIRST_EMITS, MOST_EMITS, MOST_BATCH_EMITS = 16, 256, 8192
 """Emits per spout task and turn: large enough that a turn's overhead (some 50 us with its frames) is small against it,
 small enough that bolts and answers do not wait long. More gained nothing in `make bench`, 128 cost 10 %. A worker
-begins with fewer, and doubles them, because the speed of its bolts is unknown at first. A row of a batch costs a
-quarter of another emit at most, and a thirtieth as a column of Arrow."""
+begins with fewer, because the speed of its bolts is unknown at first. A row of a batch costs a quarter of another emit
+at most, and a thirtieth as a column of Arrow."""
 
+_GROWTH = 4
+"""A turn has at most so many times the emits of the one before, and a call so many times the rows of the longest
+before: 65,536 after eight."""
 _KEPT = 0.8
 """Weight of a call in that of the next one."""
-_GROWTH = 4
-"""A call has at most so many times the rows of the longest before: 65,536 after eight."""
 _ROWS_PER_FIXED = 4
 _LAST = 32
 """Calls of which the shortest bounds the fixed time."""
@@ -99,7 +100,7 @@ class Pace:
             self._turn_ns = (self._turn_ns + took_ns) // 2
             # Fewer emits shorten no calls (some came before the turn was timed), and all else may take as long.
             fit = self.emits * TURN_NS // max(1, took_ns - 2 * fixed_ns)
-            self.emits = max(1, min(fit, 2 * self.emits, most_emits))
+            self.emits = max(1, min(fit, _GROWTH * self.emits, most_emits))
 
     def waits_ns(self) -> dict[int, int]:
         """About how long a tuple would wait for each bolt task here that a shuffle chooses among others."""

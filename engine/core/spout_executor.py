@@ -160,7 +160,7 @@ class SpoutTask:
     def widen(self) -> None:
         """Raise the limit of a task that starves."""
         if self.adaptive is not None:
-            self.adaptive.starved(self.pending.now_ns(), self.emit_bytes)
+            self.adaptive.starved(self.emit_bytes)
             self.max_pending = self.adaptive.limit
 
     def count_wait(self, now_ns: int) -> None:

@@ -318,8 +318,8 @@ class Cluster:
         if made is not None:
             self.topology, self.plan = made
         self.config = Config(
-            seed=rng.getrandbits(30), max_spout_pending=rng.choice((3, 10, None)), message_timeout_secs=TIMEOUT_SECS,
-            max_crashes=_NO_LIMIT,
+            seed=rng.getrandbits(30), max_spout_pending=rng.choice((3, 10, "adaptive")),
+            message_timeout_secs=TIMEOUT_SECS, max_crashes=_NO_LIMIT,
         )
         self.clock = ManualClock()
         self.wire = Wire(rng)
