@@ -4,7 +4,7 @@ Guarantees
     * Rows are acked after `write` has returned. Rows that it refuses fail alone; each time, that is told.
     * While the other side is away, everything fails as `unavailable`, which counts against no tuple: spouts keep it,
       and emit it again. The next connection is tried after a growing delay.
-    * Calls have as many rows as pays for what a call costs (`engine.core.call_cost`).
+    * Calls have as many rows as pays for what a call costs (`engine.core.pace`).
 
 A row is written again if its worker dies before its ack. `ExactSink` writes each once.
 

@@ -29,8 +29,9 @@ from squall.engine.core.blocking_spout import BlockingSpoutExecutor, Emits
 from squall.engine.core.emit_paths import use_fast_emit
 from squall.engine.core.executor import AnyBolt, BoltExecutor, BoltTask, TaskCrashed, call_for
 from squall.engine.core.hook_calls import watch_bolt, watch_spout
+from squall.engine.core.pace import EMIT_NS, NEVER_NS
 from squall.engine.core.pending_limit import PendingLimit
-from squall.engine.core.spout_executor import TURN_NS, SpoutExecutor, SpoutTask
+from squall.engine.core.spout_executor import SpoutExecutor, SpoutTask
 from squall.engine.core.surroundings import Surroundings
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.errors import ComponentError, FailedTuple, SquallError
@@ -87,14 +88,14 @@ class Assembler:
         return self.core
 
     def _spout_executor(self, spec: ComponentSpec, executor: ExecutorPlan) -> None:
-        in_batches, turn_ns = isinstance(spec.component, BatchSpout), None if self.around.deterministic else TURN_NS
+        in_batches, emit_ns = isinstance(spec.component, BatchSpout), EMIT_NS if self.around.timed else NEVER_NS
         runner: SpoutExecutor
-        if spec.component.blocking and not self.around.deterministic:
+        if spec.component.blocking and self.around.threads:
             outbox = self.around.parts.new_outbox()
             runner = BlockingSpoutExecutor(outbox, self.core.absorb, self.around.wake, self._turn_bytes)
         else:
             make_runner = BatchSpoutExecutor if in_batches else SpoutExecutor
-            runner = make_runner([], self.around.at_hand, turn_ns, self._turn_bytes)
+            runner = make_runner([], self.around.at_hand, emit_ns, self._turn_bytes)
         for task in executor.tasks:
             self._spout_task(spec, task, runner)
         self.core.add_spout_executor(runner)
@@ -140,7 +141,7 @@ class Assembler:
         per_processor = self.plan.n_workers / (self.around.processors or math.inf)
         bulk = not all(isinstance(one.component, BasicBolt | AsyncBolt) for one in self.topology.bolts)
         threads = sum(bolt.tasks for bolt in self.topology.bolts if bolt.component.blocking)
-        return PendingLimit(not self.around.deterministic, per_processor, bulk, least=2 * threads // spec.tasks)
+        return PendingLimit(self.around.timed, per_processor, bulk, least=2 * threads // spec.tasks)
 
     def _pending(
         self, spec: ComponentSpec, task: int, stats: SpoutStats, index: int, acker: int | None
@@ -169,7 +170,7 @@ class Assembler:
         bolt: AnyBolt = spec.component  # type: ignore[assignment]
         make: type[BoltExecutor] = BoltExecutor
         outbox, at_once = self.core.outbox, 0
-        if bolt.blocking and not self.around.deterministic:
+        if bolt.blocking and self.around.threads:
             make, outbox, at_once = BlockingExecutor, self.around.parts.new_outbox(), 1
             if isinstance(bolt, AsyncBolt):
                 # Imported here: asyncio takes its time, and few topologies need it.

@@ -8,33 +8,18 @@ Thread: the worker's loop.
 
 from __future__ import annotations
 
+from squall.engine.core.pace import FIRST_EMITS, MOST_BATCH_EMITS
 from squall.engine.core.spout_executor import INPUT, NOTHING, PENDING_LIMIT, RETRY, SpoutExecutor, SpoutTask
 
-_ROWS_PER_EMIT, _MOST_ROWS_PER_EMIT = 4, 32
-"""Rows of a batch for each emit that another spout might make: 1,024 a turn, each of which costs a quarter as much;
-more if the turns are short all the same (columns of Arrow)."""
 _FADES = 16
 """A spout's longest batch is forgotten by a sixteenth with each shorter one."""
-_SHORT_TURN_NS, _GOOD_TURN_NS = 2_500_000, 5_000_000
-"""Turns that are shorter make batches longer, turns that are longer make them shorter."""
 
 
 class BatchSpoutExecutor(SpoutExecutor):
     """Runs tasks of a spout that emits batches."""
 
     _asks = "next_batch"
-    _rows_per_emit = _ROWS_PER_EMIT
-    _emitted_most = False
-    """True if a task has emitted as many rows in this turn as it may."""
-
-    def turn_took(self, turn_ns: int) -> None:
-        """Ask for more rows if a turn was short although a task has emitted what it was asked for; for fewer after a
-        long one."""
-        if turn_ns > _GOOD_TURN_NS:
-            self._rows_per_emit = max(_ROWS_PER_EMIT, self._rows_per_emit * _GOOD_TURN_NS // turn_ns)
-        elif self._emitted_most and turn_ns < _SHORT_TURN_NS:
-            self._rows_per_emit = min(_MOST_ROWS_PER_EMIT, 2 * self._rows_per_emit)
-        self._emitted_most = False
+    most_emits = MOST_BATCH_EMITS
 
     def _emit_some(self, task: SpoutTask, emits: int) -> None:
         collector, now_ns = task.collector, task.pending.now_ns
@@ -42,15 +27,13 @@ class BatchSpoutExecutor(SpoutExecutor):
         if room <= 0:
             task.waits_for = PENDING_LIMIT
             return
-        # No more than fit a turn by their size; few at first, when that is unknown.
-        most = emits * self._rows_per_emit if task.emit_bytes else emits
+        if not task.emit_bytes:
+            emits = min(emits, FIRST_EMITS)  # their size is unknown
         before = collector.emitted
         has_more = self._ask(
-            task, int(min(most, room, task.fitting)), None if self._turn_ns is None else now_ns() + self._turn_ns
+            task, int(min(emits, room, task.fitting)), now_ns() + self._emit_ns
         )
-        emitted = collector.emitted - before
-        self._emitted_most = self._emitted_most or emitted >= most
-        if not emitted:
+        if collector.emitted == before:
             task.finished = not len(task.pending) and task.exhausted
             task.waits_for = RETRY if task.held_for_retry else INPUT
             return
@@ -59,7 +42,7 @@ class BatchSpoutExecutor(SpoutExecutor):
         self.ran_dry = self.ran_dry and not has_more
 
     @staticmethod
-    def _ask(task: SpoutTask, rows: int, ends_ns: int | None) -> bool:
+    def _ask(task: SpoutTask, rows: int, ends_ns: int) -> bool:
         """Ask for up to `rows` rows, until the task has no more or this time; return True if it may have more."""
         collector, now_ns = task.collector, task.pending.now_ns
         ask = task.outermost.next_batch
@@ -74,6 +57,6 @@ class BatchSpoutExecutor(SpoutExecutor):
                 # That seems to be all. Asked again at once, it would emit what has come in meanwhile, a row or two.
                 return False
             rows -= emitted
-            if ends_ns is not None and now_ns() >= ends_ns:
+            if now_ns() >= ends_ns:
                 break
         return True

@@ -29,9 +29,9 @@ from typing import Any
 from squall.engine.api.component import BatchBolt
 from squall.engine.api.failure import HUNG
 from squall.engine.api.stream import TICK_STREAM
-from squall.engine.core.call_cost import CallCost
 from squall.engine.core.closing import ThreadEnd
 from squall.engine.core.executor import BoltExecutor, BoltTask, TaskCrashed, TaskHung
+from squall.engine.core.pace import CallCost
 from squall.engine.flow.batch import Batch
 from squall.engine.flow.bolt_collectors import BasicCollector, BatchCollector
 from squall.engine.flow.outbox import Outbox

@@ -28,7 +28,7 @@ from squall.engine.api.failure import FAILED, UNAVAILABLE, Failure, reason_of
 from squall.engine.api.stream import TICK_STREAM
 from squall.engine.api.topology import ComponentSpec
 from squall.engine.api.tuple import UNSHARED, UNTRACKED, Tuple, TupleSource
-from squall.engine.core.call_cost import CallCost
+from squall.engine.core.pace import SLICE_NS, CallCost
 from squall.engine.core.surroundings import Surroundings
 from squall.engine.errors import FailedTuple, SquallError, Unavailable
 from squall.engine.flow.batch import Batch
@@ -74,12 +74,6 @@ class Watch:
 
     def failed(self, task: int, message_ids: Sequence[Any], failure: Failure) -> None:
         """Messages of a spout task here have failed."""
-
-
-SLICE_NS = 5_000_000
-"""Time that a task executes before its acks and emits leave, and others get their turn. Batches of quick bolts never
-take so long; a slow bolt does not keep its worker, or its own acks, waiting. The number of tuples follows from the time
-of the last ones: a limit on their number as well (512) cost a tenth of word count's throughput."""
 
 
 _FIRST_SLICE_ROWS = 16
@@ -207,8 +201,7 @@ class BoltExecutor:
         self._around = around
         self._crash = config.on_error == "crash"
         self._at_hand: AtHand = around.at_hand
-        slice_ns = SLICE_NS if around.slice_ns is None and not around.deterministic else around.slice_ns
-        self._slice_ns = slice_ns
+        self._slice_ns = slice_ns = SLICE_NS if around.timed else None
         self._most_bytes = most_bytes
         if slice_ns is None:
             for task in tasks:
@@ -231,7 +224,7 @@ class BoltExecutor:
             for task in tasks if slice_ns or batch_rows else ():
                 task.cost = CallCost(slice_ns or 0, batch_rows)
                 if batch_rows:
-                    task.slice_rows, task.wait_ns = batch_rows, wait_ns if slice_ns else 0
+                    task.slice_rows, task.wait_ns = batch_rows, wait_ns if around.threads else 0
         self.fixed_ns = 0.0
         """Time that calls took whatever they were given, since the worker's core has looked."""
 

@@ -106,7 +106,7 @@ class LocalRunner:
         around = Surroundings(
             topology_name=name, worker=LOCAL_WORKER, attempt=1, now_ns=self.clock.now_ns, state_root=self._state.name,
             report_error=self._report_error, dead_letter=lambda *letter: self.dead_letters.append(letter),
-            copy=copy or _copy_by_pickle, deterministic=True, interrupts=interrupts, metrics=self.metrics,
+            copy=copy or _copy_by_pickle, threads=False, timed=False, interrupts=interrupts, metrics=self.metrics,
             note_failures=self._failures.note, stop=self._stop, wall_ns=self.clock.wall_ns,
         )
         peers = Peers(1, 0)

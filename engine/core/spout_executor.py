@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from squall.engine.api.component import BatchSpout, Spout
 from squall.engine.core.executor import AtHand, TaskCrashed
+from squall.engine.core.pace import EMIT_NS, MOST_BATCH_EMITS, MOST_EMITS
 from squall.engine.core.pending_limit import PendingLimit
 from squall.engine.errors import ComponentError
 from squall.engine.flow.spout_collector import SpoutCollector
@@ -50,15 +51,6 @@ def exhausted(spout: Spout) -> bool:
 
 class SpoutStopped(BaseException):
     """Unwinds the thread, and `next_tuple` when the worker ends while the spout waits in `emit`. Never leaves it."""
-
-
-FIRST_TURN_EMITS, MAX_TURN_EMITS = 16, 256
-"""Emits per task and turn: large enough that a turn's overhead (some 50 us with its frames) is small against it, small
-enough that bolts and answers do not wait long. More gained nothing in `make bench`, 128 cost 10 %. A worker begins with
-fewer, and doubles them, because the speed of its bolts is unknown at first."""
-TURN_NS = 2_000_000
-"""Time that a task may emit in one turn: one that reads slowly, or sleeps between tuples as Storm's spouts do, does not
-keep bolts, answers and its worker's heartbeat waiting. Word count's 256 lines take 0.8 ms."""
 
 
 PENDING_LIMIT, CREDIT, RETRY, INPUT, INACTIVE = range(len(WAITS))
@@ -108,7 +100,7 @@ class SpoutTask:
         self.active = False
         self.emit_bytes = 0
         """Estimated memory of one emit: the newest size, or a fading share of an earlier, larger one."""
-        self.fitting = MAX_TURN_EMITS
+        self.fitting = MOST_BATCH_EMITS
         """How many emits of that size fit a turn, one at least."""
         self.finished = False
         """True if the spout was exhausted when asked last, with nothing pending and nothing to replay."""
@@ -133,7 +125,7 @@ class SpoutTask:
         """Note the size of its newest emit; all emits of a turn may hold `turn_bytes`."""
         fading_bytes = self.emit_bytes * 3 // 4
         self.emit_bytes = size_bytes = newest_bytes if newest_bytes > fading_bytes else fading_bytes
-        self.fitting = turn_bytes // size_bytes or 1 if size_bytes else MAX_TURN_EMITS
+        self.fitting = turn_bytes // size_bytes or 1 if size_bytes else MOST_BATCH_EMITS
 
     def count_emits(self) -> None:
         """Count emits in the account before they are visible to anyone."""
@@ -170,7 +162,7 @@ class SpoutTask:
     def widen(self) -> None:
         """Raise the limit of a task that starves."""
         if self.adaptive is not None:
-            self.adaptive.starved(self.pending.now_ns(), self.emit_bytes)
+            self.adaptive.starved(self.emit_bytes)
             self.max_pending = self.adaptive.limit
 
     def count_wait(self, now_ns: int) -> None:
@@ -295,18 +287,20 @@ class SpoutExecutor:
     """Runs spout tasks that share an executor."""
 
     _asks = "next_tuple"
+    most_emits = MOST_EMITS
+    """Emits that a task may make in one turn."""
     end_errors: Sequence[TaskCrashed] = ()
     """Raised by tasks that were closed in `stop`."""
 
     def __init__(
-        self, tasks: list[SpoutTask], at_hand: AtHand | None = None, turn_ns: int | None = TURN_NS,
+        self, tasks: list[SpoutTask], at_hand: AtHand | None = None, emit_ns: int = EMIT_NS,
         turn_bytes: int = sys.maxsize,
     ) -> None:
-        """`turn_ns`: time that a task may emit in one turn; None: only the number of emits ends it.
+        """`emit_ns`: time that a task may emit in one turn.
         `turn_bytes`: about how many bytes a task may emit in one turn."""
         self.tasks = tasks
         self._turn_bytes = turn_bytes
-        self._turn_ns = turn_ns
+        self._emit_ns = emit_ns
         self._at_hand: AtHand = [0] if at_hand is None else at_hand
         self.ran_dry = True
         """True if the spouts emitted less than they might in their last turn: no more input, or waiting for answers."""
@@ -344,9 +338,6 @@ class SpoutExecutor:
             task.tell()
         self._at_hand[0] = 0
         return worked
-
-    def turn_took(self, turn_ns: int) -> None:
-        """Hear how long a turn took."""
 
     @property
     def busy(self) -> bool:
@@ -394,7 +385,7 @@ class SpoutExecutor:
     def _emit_some(self, task: SpoutTask, emits: int) -> None:
         collector, now_ns = task.collector, task.pending.now_ns
         # Ever longer series, so that the clock is read early and yet seldom; one tuple first, to see its size.
-        series, ends_ns = 1, None if self._turn_ns is None else now_ns() + self._turn_ns
+        series, ends_ns = 1, now_ns() + self._emit_ns
         if task.fitting < emits:
             emits = task.fitting
         while self._emit_series(task, series):
@@ -403,7 +394,7 @@ class SpoutExecutor:
                 task.see_size(collector.emitter.newest_row_bytes(), self._turn_bytes)
                 if task.fitting <= emits:
                     emits = task.fitting - 1
-            if emits <= 0 or (ends_ns is not None and now_ns() >= ends_ns):
+            if emits <= 0 or now_ns() >= ends_ns:
                 self.ran_dry = False
                 # If it has reached its limit with this emit, it waits for answers until its next turn.
                 task.waits_for = PENDING_LIMIT if self._room(task) <= 0 else NOTHING

@@ -77,11 +77,10 @@ class Surroundings:
     """Called with each task, as if it were the first line of its `open` or `prepare`."""
     metrics: UserMetrics = field(default_factory=UserMetrics)
     """Metrics of the components."""
-    deterministic: bool = False
-    """Whether to use no threads for blocking components, and no decisions that depend on measured time."""
-    slice_ns: int | None = None
-    """Time that a task executes before others get their turn; None: `SLICE_NS` or, if `deterministic`, until it has
-    emitted its share of bytes."""
+    threads: bool = True
+    """Whether blocking components have threads of their own, and calls wait for their rows; if not, all run in turn."""
+    timed: bool = True
+    """Whether the pace follows measured time (see `engine.core.pace`)."""
     interrupts: bool = False
     """Whether a KeyboardInterrupt in a component may be the operator's."""
     note_failures: Callable[[str, int, Sequence[Any], Failure], None] = lambda component, task, ids, failure: None

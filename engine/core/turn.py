@@ -299,10 +299,10 @@ class Turn:
 
     def _balance(self, now_ns: int) -> None:
         """Have the shuffles here follow the waits of all workers."""
-        balance = self._core.balance
-        if balance.shuffles:
-            here, elsewhere = balance.waits_ns(), self._peers.waits_ns(self._transport.caught_up, now_ns)
-            balance.follow(lambda task: here[task] if task in here else elsewhere(task))
+        pace = self._core.pace
+        if pace.shuffles:
+            here, elsewhere = pace.waits_ns(), self._peers.waits_ns(self._transport.caught_up, now_ns)
+            pace.balance(lambda task: here[task] if task in here else elsewhere(task))
         # A hundredth of the time at most, however many tasks there are. One look alone may have been interrupted.
         before_ns, self._balance_ns = self._balance_ns, self._now_ns() - now_ns
         self._balance_at_ns = now_ns + max(_BALANCE_NS, 100 * min(before_ns, self._balance_ns))

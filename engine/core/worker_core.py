@@ -29,10 +29,10 @@ from squall.engine.api.stream import SYSTEM_COMPONENT, TICK_FIELDS, TICK_STREAM,
 from squall.engine.api.topology import Topology
 from squall.engine.api.tuple import TupleSource
 from squall.engine.core.backpressure import Backpressure, Outgoing
-from squall.engine.core.balance import Balance
 from squall.engine.core.blocking import BlockingExecutor, Handover
 from squall.engine.core.executor import BoltExecutor, BoltTask, TaskCrashed, Watch
-from squall.engine.core.spout_executor import FIRST_TURN_EMITS, MAX_TURN_EMITS, SpoutExecutor, SpoutTask
+from squall.engine.core.pace import TURN_NS, Pace
+from squall.engine.core.spout_executor import SpoutExecutor, SpoutTask
 from squall.engine.core.surroundings import Surroundings
 from squall.engine.core.transport import PeerChange
 from squall.engine.errors import ComponentError
@@ -44,8 +44,6 @@ from squall.engine.report.metrics import TaskStats
 from squall.engine.tracking.peers import Peers
 
 _TICK_SOURCE = TupleSource(SYSTEM_COMPONENT, -1, TICK_STREAM, Stream(*TICK_FIELDS))
-_LONG_TURN_NS = 10_000_000
-"""Length at which a turn makes the next ones smaller, and at which bolts end theirs. Word count's turns take 4 ms."""
 _MAX_ROUNDS = 4
 """Rounds through the bolts in one turn, so that a tuple passes several bolts here; more would never end in a cycle."""
 
@@ -74,9 +72,9 @@ class WorkerCore:
         self.blocking: list[BlockingExecutor] = []
         self.spout_tasks: dict[int, SpoutTask] = {}
         self.bolt_tasks: dict[int, BoltTask] = {}
-        self.balance = Balance(topology, plan, me, self.bolt_tasks, self.emitters)
-        self.balances = not (around.deterministic or config.even_shuffle)
-        """True if shuffles follow the waits of tasks, which are measured times."""
+        self.pace = Pace(topology, plan, me, self.bolt_tasks, self.emitters, around.timed)
+        self.balances = not config.even_shuffle
+        """True if shuffles follow the waits of tasks."""
         self.hooks: list[tuple[str, Hooks]] = []
         """(component, hooks) of the tasks that have some."""
         self._ticking: list[BoltTask] = []
@@ -91,9 +89,6 @@ class WorkerCore:
         self._resets: deque[int] = deque()
         """Roots whose timeout a thread wants to start afresh."""
         self._sources: dict[tuple[int, str], TupleSource] = {}
-        self._adapts = adapts = not around.deterministic
-        """Emits per spout task and turn: adapted to the time that turns take."""
-        self._turn_emits = FIRST_TURN_EMITS if adapts else MAX_TURN_EMITS
         self.active = self._congested = False
         self.report_error = around.report_error
         """Tells the operator of an error in a task."""
@@ -171,10 +166,10 @@ class WorkerCore:
             self.acted = True
             self._absorb_resets()
         may_emit = not (self._congested or self.pressure.congested)
-        emits = self._turn_emits if self.active and may_emit else 0
+        emits = self.pace.emits if self.active and may_emit else 0
         dry = True
         for spout in self.spouts:
-            if spout.run(emits, may_emit):
+            if spout.run(min(emits, spout.most_emits), may_emit):
                 self.acted = True
             dry = dry and spout.ran_dry
         self.ran_dry = dry
@@ -198,7 +193,7 @@ class WorkerCore:
             if not self._run_round(self.bolts):
                 return worked
             worked = True
-            if self._adapts and self._now_ns() - began_ns > _LONG_TURN_NS:
+            if self.pace.timed and self._now_ns() - began_ns > TURN_NS:
                 break
         self.ran_dry = False
         return worked
@@ -214,23 +209,12 @@ class WorkerCore:
 
     def end_turn(self, took_ns: int) -> None:
         """All executors had their turn, which took so long."""
-        if self._adapts:
-            self.balance.turn_took(took_ns)
-            for bolt in self.in_batches:
-                # Fewer emits shorten no calls (some came before the turn was timed), and all else may take as long.
-                took_ns = max(0, took_ns - round(2 * bolt.fixed_ns))
-                bolt.fixed_ns = 0.0
-            for spout in self.spouts:
-                spout.turn_took(took_ns)
-            self._adapt(took_ns)
+        fixed_ns = 0.0
+        for bolt in self.in_batches:
+            fixed_ns, bolt.fixed_ns = fixed_ns + bolt.fixed_ns, 0.0
+        most_emits = max((spout.most_emits for spout in self.spouts), default=1)
+        self.pace.turn_took(took_ns, round(fixed_ns), most_emits)
         self.pressure.end_turn()
-
-    def _adapt(self, turn_ns: int) -> None:
-        """Emit less per turn where bolts are slow, so that answers, frames and commands are not kept waiting."""
-        if turn_ns > _LONG_TURN_NS:
-            self._turn_emits = max(1, self._turn_emits * _LONG_TURN_NS // turn_ns)
-        elif self._turn_emits < MAX_TURN_EMITS:
-            self._turn_emits = min(MAX_TURN_EMITS, 2 * self._turn_emits)
 
     def _flush_here(self) -> None:
         for batch in self.outbox.take_here():

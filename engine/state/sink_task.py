@@ -215,7 +215,7 @@ class GatheringTask(Bolt):
     def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: BoltCollector) -> None:
         sink = self.task.inner
         self._collector, self._now_ns, self._held = collector, context.now_ns, list[Tuple]()
-        self._pace = Pace(sink.commit_rows, sink.commit_bytes, round(sink.commit_secs * NS_PER_SEC))
+        self._pace = _Pace(sink.commit_rows, sink.commit_bytes, round(sink.commit_secs * NS_PER_SEC))
         self._refused: dict[int, str] = {}
         """Why tuples of the commit at hand fail, by their place."""
         self._committing = RLock()
@@ -278,7 +278,7 @@ class GatheringTask(Bolt):
         self._collector.report_error(error)
 
 
-class Pace:
+class _Pace:
     """Decides when the rows that a task holds are written.
 
     They are due when there are enough rows or bytes, or the first has been held long enough. Sources often wait for

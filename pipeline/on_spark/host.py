@@ -31,7 +31,6 @@ from squall.engine.core.assemble import Assembler
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.local import is_drained, readings_of
-from squall.engine.core.spout_executor import MAX_TURN_EMITS
 from squall.engine.core.surroundings import PRODUCT, Surroundings
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.flow.outbox import Outbox
@@ -255,7 +254,7 @@ class Host:
         surroundings = Surroundings(
             topology_name=self.around.name, worker=layout.plan.worker_names[self.worker], attempt=1, now_ns=self.now_ns,
             state_root=self.life.state_root(self.around.state_root), report_error=self._report_error,
-            dead_letter=self._dead_letter, copy=self._copy, metrics=self._metrics, deterministic=True,
+            dead_letter=self._dead_letter, copy=self._copy, metrics=self._metrics, threads=False, timed=False,
             note_failures=self._failures.note, stop=self._stop,
             account=lambda task: words, untracked=list(state.untracked) if state else None,
             text_hash=_text_hash, parts=replace(
@@ -357,7 +356,7 @@ class Host:
         while dry < DRY_TURNS and not self._raised_in_call:
             before = self._emits()
             left = turn.quota - (before - self._emitted_before)
-            worked = self._guard(partial(self._run_spout, min(left, MAX_TURN_EMITS)))
+            worked = self._guard(partial(self._run_spout, left))
             self._guard(core.tracking.settle)
             core.pressure.end_turn()
             if core.outbox.rows_there >= FLUSH_TUPLES:
@@ -372,7 +371,8 @@ class Host:
         yield from self._flush()
 
     def _run_spout(self, emits: int) -> bool:
-        worked = sum(spout.run(emits if self.core.active else 0) for spout in self.core.spouts) > 0
+        spouts, active = self.core.spouts, self.core.active
+        worked = sum(spout.run(min(emits, spout.most_emits) if active else 0) for spout in spouts) > 0
         self.core.write_journals()
         return worked
 

@@ -191,7 +191,7 @@ class WorkerBoard:
         words[at + SLOT_HELD_BYTES] = core.pressure.held_bytes
         words[at + SLOT_ACTIVE] = core.active
         self._publish_tasks()
-        for task, wait_ns in core.balance.waits_ns().items():
+        for task, wait_ns in core.pace.waits_ns().items():
             self._waits[task - 1] = wait_ns
         self._publish_links()
         if not self._is_working and core.has_worked:

@@ -146,7 +146,7 @@ class _RecordingAssembler(Assembler):
         super().__init__(cluster.topology, cluster.plan, cluster.config, me, peers, Surroundings(
             cluster.name, cluster.plan.worker_names[me], incarnation, cluster.clock.now_ns, cluster.state_root,
             lambda *error: cluster.errors.append(error), lambda *letter: cluster.dead_letters.append(letter),
-            wall_ns=cluster.clock.wall_ns, copy=cluster.copy, deterministic=True,
+            wall_ns=cluster.clock.wall_ns, copy=cluster.copy, threads=False, timed=False,
             interrupts=True, least_block=4,
         ))
         self._recorder = cluster.recorder

@@ -22,7 +22,6 @@ from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.api.topology import ACKER_COMPONENT, Topology
 from squall.engine.clock import NS_PER_MS, ManualClock
 from squall.engine.core.assemble import Assembler
-from squall.engine.core.executor import SLICE_NS
 from squall.engine.core.surroundings import Surroundings
 from squall.engine.core.transport import Deliver, PeerChange
 from squall.engine.flow.ids import EdgeIds
@@ -237,8 +236,8 @@ class Worker:
         self.plane.cluster = cluster
         around = Surroundings(
             "sim", cluster.plan.worker_names[me], incarnation, cluster.now_ns, None, cluster.report,
-            cluster.give_up, copy=copy_component, deterministic=True,
-            slice_ns=cluster.slice_ns, journal=lambda component, index: Journal(cluster.ledger),
+            cluster.give_up, copy=copy_component, threads=False,
+            journal=lambda component, index: Journal(cluster.ledger),
             parts=cluster.core_parts, least_block=4,
         )
         self.core = Assembler(cluster.topology, cluster.plan, cluster.config, me, peers, around).build()
@@ -294,7 +293,7 @@ class Cluster:
         self, seed: int, actions: tuple[str, ...] = (), deaths: bool = True, chained: bool = False,
         in_batches: Collection[str] = (), faulty_turns: int = _FAULTY_TURNS,
         made: tuple[Topology, Plan] | None = None,
-        parts: Parts = PARTS, new_plane: Callable[..., Plane] = Plane, slice_ns: int = SLICE_NS,
+        parts: Parts = PARTS, new_plane: Callable[..., Plane] = Plane,
     ) -> None:
         """`actions` are the link faults to draw from; with none, links are whole. `chained`: no worker executes what
         the one before has emitted, and all acks go to the first. `in_batches`: see `topology_of`. `made`: a topology of
@@ -309,7 +308,6 @@ class Cluster:
             root_ids=lambda acker, draw: map(self.new_root, parts.core.root_ids(acker, draw)),
         )
         self.new_plane = new_plane
-        self.slice_ns = slice_ns
         self.faulty_turns = faulty_turns
         self.ledger = TellingLedger(MESSAGES, rng, failing=rng.choice((0, 0.1)))
         self.topology = topology_of(self.ledger, in_batches)
@@ -320,8 +318,8 @@ class Cluster:
         if made is not None:
             self.topology, self.plan = made
         self.config = Config(
-            seed=rng.getrandbits(30), max_spout_pending=rng.choice((3, 10, None)), message_timeout_secs=TIMEOUT_SECS,
-            max_crashes=_NO_LIMIT,
+            seed=rng.getrandbits(30), max_spout_pending=rng.choice((3, 10, "adaptive")),
+            message_timeout_secs=TIMEOUT_SECS, max_crashes=_NO_LIMIT,
         )
         self.clock = ManualClock()
         self.wire = Wire(rng)

@@ -44,7 +44,7 @@ def drains(seed: int, new_plane: type[Plane] = Plane) -> tuple[bool, int]:
         spout.feed(bytes(rng.randrange(100, 400)), id=n)
     most = 0
     # One slice at a time: bolts take their time, so that queues fill.
-    cluster = Cluster(seed, deaths=False, made=(topology, plan), new_plane=new_plane, slice_ns=0)
+    cluster = Cluster(seed, deaths=False, made=(topology, plan), new_plane=new_plane)
     cluster.limit_bytes = LIMIT_BYTES
     for node in cluster.living:
         node.core.pressure.limit_bytes = LIMIT_BYTES

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from squall.engine.api.config import Config
-from squall.engine.clock import NS_PER_MS, NS_PER_SEC
+from squall.engine.clock import NS_PER_SEC
 from squall.engine.core.assemble import Assembler
 from squall.engine.core.closing import close_tasks
 from squall.engine.core.surroundings import Surroundings
@@ -113,8 +113,8 @@ class Inside:
         bounded = config.max_crashes is not None or config.max_attempts is not None
         around = Surroundings(
             boot.topology.name, f"{boot.node}:{boot.port}", incarnation, process.now_ns, None, machine.reported,
-            lambda component, task, message_id, values, failure: None, copy=copy_component, deterministic=True,
-            slice_ns=NS_PER_MS, account=self.board.account, untracked=self.board.flow(me),
+            lambda component, task, message_id, values, failure: None, copy=copy_component, threads=False,
+            account=self.board.account, untracked=self.board.flow(me),
             said_quiet=self.board.said_quiet(me), at_hand=self.board.at_hand(me),
             trial_permit=BoardTrialPermit(self.board, me, bounded, process.now_ns),
             parts=replace(parts.core, draw=machine.rng.randbytes),

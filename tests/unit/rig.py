@@ -243,7 +243,8 @@ class Rig:
         given: dict[str, Any] = {
             "report_error": lambda *error: self.errors.append(error),
             "dead_letter": lambda *letter: self.dead_letters.append(letter),
-            "wake": self.woken.set, "copy": copy_component, "deterministic": not threads, "least_block": 4, **around,
+            "wake": self.woken.set, "copy": copy_component, "threads": threads, "timed": threads, "least_block": 4,
+            **around,
         }
         surroundings = Surroundings("test", "node-1:6700", 1, self.clock.now_ns, None, **given)
         self.core: WorkerCore = Assembler(self.topology, self.plan, self.config, 0, peers, surroundings).build()

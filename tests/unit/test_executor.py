@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from squall import BasicCollector, FailedTuple, Failure, TopologyBuilder, Tuple
-from squall.engine.core.call_cost import CallCost
 from squall.engine.core.executor import TaskCrashed
+from squall.engine.core.pace import CallCost
 from squall.engine.flow import batch as flow
 from squall.engine.flow.batch import Batch
 from tests.held import early

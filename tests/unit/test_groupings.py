@@ -242,12 +242,12 @@ def test_a_worker_prefers_the_task_that_does_not_keep_tuples_waiting() -> None:
     builder.set_bolt("bolt", Does(acks), parallelism=2).shuffle_grouping("spout")
     rig = Rig(builder, threads=True)
     first, second = rig.plan.tasks_of("bolt")
-    assert sorted(rig.core.balance.waits_ns()) == [first, second]
+    assert sorted(rig.core.pace.waits_ns()) == [first, second]
     busy = rig.core.bolt_tasks[first]
     busy.row_ns, busy.received = 10 * MS, busy.received + 3
-    waits = rig.core.balance.waits_ns()
+    waits = rig.core.pace.waits_ns()
     assert waits[first] - waits[second] == 30 * MS
-    rig.core.balance.follow(waits.__getitem__)
+    rig.core.pace.balance(waits.__getitem__)
     busy.received -= 3
     for number in range(16):  # the first turn of a worker
         spout.feed(number, id=number)

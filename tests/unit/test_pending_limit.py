@@ -102,7 +102,7 @@ class Run:
                 self.waited_ns += self.step_ns
                 self.quiet_steps = self.quiet_steps + 1 if self.bolts.quiet else 0
                 if self.quiet_steps * self.step_ns >= 3 * MS:
-                    self.limit.starved(self.now_ns, self.bytes)
+                    self.limit.starved(self.bytes)
         return self
 
     def measured(self, secs: float) -> tuple[float, float]:
@@ -161,9 +161,9 @@ def test_a_holding_bolt_is_not_starved_again_and_again() -> None:
     starved: list[int] = []
 
     class Noting(PendingLimit):
-        def starved(self, now_ns: int, emit_bytes: int) -> None:
-            starved.append(now_ns)
-            super().starved(now_ns, emit_bytes)
+        def starved(self, emit_bytes: int) -> None:
+            starved.append(self.limit)
+            super().starved(emit_bytes)
 
     run = Run(Holder(1 * MS, 1000), Noting(), step_ns=MS).go_on(50)
     assert len(starved) <= 8
