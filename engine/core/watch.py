@@ -24,9 +24,8 @@ from squall.engine.api.topology import ALL
 from squall.engine.api.tuple import Tuple
 from squall.engine.core.executor import BoltTask, Process, Watch
 from squall.engine.core.worker_core import WorkerCore
-from squall.engine.flow.batch import Batch, BlockBatch
+from squall.engine.flow.batch import Batch
 from squall.engine.flow.ids import ACKER_BITS
-from squall.engine.flow.member_columns import words_of
 from squall.engine.foreign.text import repr_of
 from squall.engine.tracking.open_messages import OpenMessages
 
@@ -68,23 +67,17 @@ def _is_chosen(root: int, every: int) -> bool:
 
 def hits_of(batch: Batch, every: int, marked: Collection[int]) -> list[Hit]:
     """The runs of one message in `every` (0: of none), and of those that are marked, in the order of their rows."""
-    if isinstance(batch, BlockBatch) and isinstance(batch.members, range) and not marked:
-        # Roots in a block are consecutive numbers: nothing is looked at but the members that are followed.
-        number, members = (batch.block.base >> ACKER_BITS) + batch.members.start, batch.members
-        runs = range(-number % every, len(members), every) if every else range(0)
-        if not runs:
-            return []
-        starts, counts, words = batch.run_rows.starts, batch.run_rows.counts, words_of(batch.words, len(members))
-        return [
-            Hit(starts[run], counts[run], root, words[run])
-            for run, root in zip(runs, batch.block.roots(members[run] for run in runs), strict=True) if counts[run]
-        ]
-    roots = batch.roots
-    chosen = [run for run, root in enumerate(roots) if _is_chosen(root, every) or root in marked]
-    if not chosen:
+    roots: Sequence[int] = batch.roots
+    runs: Sequence[int]
+    if isinstance(roots, range) and not marked:
+        # Those in a block are consecutive numbers: nothing is looked at but the members that are followed.
+        runs = range(-(roots.start >> ACKER_BITS) % every, len(roots), every) if every else ()
+    else:
+        runs = [run for run, root in enumerate(roots) if _is_chosen(root, every) or root in marked]
+    if not runs:
         return []
     starts, edges = [*batch.starts, len(batch.rows)], batch.edges
-    return [Hit(starts[run], starts[run + 1] - starts[run], roots[run], edges[run]) for run in chosen]
+    return [Hit(starts[run], starts[run + 1] - starts[run], roots[run], edges[run]) for run in runs]
 
 
 def _id_text(message_id: Any) -> str:

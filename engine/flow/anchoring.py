@@ -50,10 +50,8 @@ class Owned:
     @classmethod
     def noted(cls, owners: Sequence[int], starts: Sequence[int], rows: int, runs: int) -> Owned:
         """Build it from noted starts: the rows from `starts[i]` up to the next start belong to run `owners[i]`, and
-        `owners` ascend. It has a series for each of the `runs` if most of them have rows."""
+        `owners` ascend. It has a series for each of the `runs`."""
         count = len(owners)
-        if count * _MOST_EMPTY < runs:
-            return cls(owners, RowCounts(ends=[*starts[1:], rows]))
         if rows == runs == count:
             return cls(range(runs), RowCounts.single(runs))
         ends = [*starts[1:], rows]

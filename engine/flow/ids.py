@@ -44,10 +44,6 @@ class Block(NamedTuple):
             return range(base + (members.start << ACKER_BITS), base + (members.stop << ACKER_BITS), 1 << ACKER_BITS)
         return [base + (member << ACKER_BITS) for member in members]
 
-    def member_of(self, root: int) -> int:
-        """The member of one of its trees."""
-        return root - self.base >> ACKER_BITS
-
 
 def block_of(roots: Sequence[int], least: int = MIN_MEMBERS) -> Block | None:
     """The block of roots that were drawn in a row; None if they are no block, or fewer than `least`."""

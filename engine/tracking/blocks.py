@@ -65,9 +65,6 @@ class Blocks(Generic[Part]):
         self._by_base: dict[int, Part] = {}
         self._bases: list[int] = []
 
-    def __bool__(self) -> bool:
-        return bool(self._by_base)
-
     def __iter__(self) -> Iterator[Part]:
         return iter(self._by_base.values())
 

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.acker_memory import GOAL_BYTES, acker_bytes, pending_bytes
 from squall.engine.flow.anchoring import Acks
-from squall.engine.flow.ids import ACKER_MASK, ALONE, EdgeIds, root_ids
+from squall.engine.flow.ids import ACKER_MASK, ALONE, Block, EdgeIds, root_ids
 from squall.engine.tracking.acker import Acker
 from tests.held import early
 
@@ -29,6 +29,12 @@ def test_large_numbers_keep_apart() -> None:
     assert acker.reset(ROOT) == task
     ack(acker, ROOT, edge ^ 1)
     assert acker.answers == [(task, ROOT, ALONE, None)]
+
+
+def test_a_tree_that_is_given_up_in_its_block_tells_who_holds_a_part_of_it() -> None:
+    acker, block = Acker(), Block(ROOT, 2)
+    acker.init_block(block, 1 << 64 | 1, TASK, {4: 1 << 8})
+    assert [*map(acker.forget, block.roots(range(2)))] == [0, 4]
 
 
 # ---- size ----

@@ -110,9 +110,6 @@ class Lives:
         self.messages.add(root, message_id, values, 1, 0)
         return root
 
-    def write(self) -> None:
-        self.messages.write_journal()
-
     def take(self) -> tuple[list[Any], list[tuple[Any, Failure]]]:
         """What the spout is told."""
         answers = self.messages.take_answers()
@@ -173,7 +170,7 @@ def test_in_blocks_and_alone_the_same_becomes_of_every_message(
         for lives in both:
             step(lives)
             if step is not Lives.begin:
-                lives.write()
+                lives.messages.write_journal()
         assert both[0].take() == both[1].take()
         assert both[0].state == both[1].state
         if rng.random() < 0.05:
@@ -191,35 +188,22 @@ def test_only_ids_of_plain_kinds_are_their_own_keys() -> None:
 
 
 @pytest.mark.parametrize("first", [DIED, REFUSED])
-def test_batches_are_entered_in_blocks_also_while_failures_are_remembered(first: Failure) -> None:
+def test_batches_are_entered_in_blocks_and_answered_with_messages_whose_time_was_reset(first: Failure) -> None:
     rig = Rig(chain(BatchFeeder(), DoesBatch(nothing)))
     spout: BatchFeeder = rig.user("spout")
     task = rig.spout_task
-    emit = partial(spout.collector.emit_batch, (list("abcdef"),), message_ids=list(range(6)))
-    emit()
-    [opened] = task.pending.table.blocks
-    task.pending.failed(opened.block.base, first, range(6))
-    task.tell()
-    emit()
-    assert (len(task.pending), task.pending.trees) == (6, {})
-    assert task.pending.replays == 6
+    for replays in (0, 6):
+        spout.collector.emit_batch((list("abcdef"),), message_ids=list(range(6)))
+        assert (len(task.pending), task.pending.trees, task.pending.replays) == (6, {}, replays)
+        [opened] = task.pending.table.blocks
+        for root in opened.block.roots([1, 4]):
+            task.pending.reset(root)
+        if not replays:
+            task.pending.failed(opened.block.base, first, range(6))
+            task.tell()
     rig.settle()
-    assert spout.all_acked == list(range(6))
+    assert sorted(spout.all_acked) == list(range(6))
     assert not task.pending.attempts.tries
-
-
-def test_messages_whose_time_was_reset_are_answered_with_their_block() -> None:
-    rig = Rig(chain(BatchFeeder(), DoesBatch(nothing)))
-    spout: BatchFeeder = rig.user("spout")
-    [(_, task)] = rig.core.spout_tasks.values()
-    spout.collector.emit_batch((list("abcdef"),), message_ids=list(range(6)))
-    [opened] = task.pending.table.blocks
-    for root in opened.block.roots([1, 4]):
-        task.pending.reset(root)
-    task.pending.acked(opened.block.base, range(3))
-    task.pending.failed(opened.block.base, REFUSED, range(3, 6))
-    task.tell()
-    assert (sorted(spout.all_acked), len(task.pending.attempts.tries), len(task.pending)) == ([0, 1, 2], 3, 0)
 
 
 # ---- the journal ----
