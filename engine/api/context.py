@@ -12,15 +12,13 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import cached_property
 
+from squall.engine.api.hooks import Hooks, TaskHook
 from squall.engine.api.plan import Plan
 from squall.engine.api.user_metrics import Counter, Histogram, UserMetrics
 from squall.engine.clock import wall_ns
 from squall.engine.foreign.stable_hash import stable_hash
-
-if TYPE_CHECKING:
-    from squall.engine.api.hooks import Hooks, TaskHook
 
 
 @dataclass(frozen=True)
@@ -55,12 +53,15 @@ class TopologyContext:
         default_factory=dict, repr=False, compare=False, kw_only=True
     )
     """Field names of what a bolt reads, by component and stream."""
-    hooks: Hooks | None = field(default=None, repr=False, compare=False, kw_only=True)
-    """The hooks behind `add_hook`; None: there are none in this mode."""
     text_hash: Callable[[str], int] = field(default=stable_hash, repr=False, compare=False, kw_only=True)
     """By which a fields grouping divides text here."""
     warn: Callable[[str], object] = field(default=lambda text: None, repr=False, compare=False, kw_only=True)
     """Tells the operator of a problem that can go on, once per component."""
+
+    @cached_property
+    def hooks(self) -> Hooks:
+        """The hooks behind `add_hook`."""
+        return Hooks(self.component_id, self.task_id, self.now_ns)
 
     def component_tasks(self, component: str) -> list[int]:
         """Return the sorted task ids of a component; an empty list if there is no such component."""
@@ -102,6 +103,4 @@ class TopologyContext:
 
     def add_hook(self, hook: TaskHook) -> None:
         """Have a `TaskHook` called at this task's emits, executes, acks and fails. Only in `open` or `prepare`."""
-        if self.hooks is None:
-            raise RuntimeError(f"{self.component_id}[{self.task_id}] has no hooks in this mode")
         self.hooks.add(hook)

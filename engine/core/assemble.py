@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from squall.engine.api.async_component import AsyncBolt
 from squall.engine.api.component import BasicBolt, BatchBolt, BatchSpout, Spout
@@ -242,14 +242,14 @@ class Assembler:
         return TopologyContext(
             around.topology_name, spec.id, task, index, around.worker, around.attempt, self.plan, around.state_root,
             around.now_ns, random.Random(None if self.config.seed is None else f"{self.config.seed} {spec.id} {index}"),
-            metrics=around.metrics, input_fields=inputs, hooks=Hooks(spec.id, task, around.now_ns),
+            metrics=around.metrics, input_fields=inputs,
             wall_ns=around.wall_ns or around.now_ns,
             text_hash=around.text_hash, warn=self._warn(spec, task),
         )
 
     def _hooks(self, spec: ComponentSpec, context: TopologyContext) -> Hooks | None:
         """The hooks the component added while it was opened, prepared; None if there are none."""
-        hooks = cast("Hooks", context.hooks)
+        hooks = context.hooks
         prepare = partial(hooks.open, self._conf_of(spec), context)
         if not call_for(spec.id, context.task_id, "prepare of a hook", prepare):
             return None

@@ -87,6 +87,16 @@ def until(rig: Rig, condition: Callable[[], bool]) -> None:
     wait_for("the condition", holds, DEADLINE_SECS)
 
 
+def until_heard(rig: Rig, spout: Waits, condition: Callable[[], bool]) -> None:
+    """The same of what it is told, which happens between two calls: each of them gets nothing to emit."""
+
+    def holds() -> bool:
+        spout.queue.put(None)
+        return condition()
+
+    until(rig, holds)
+
+
 def emits_last(it: Waits) -> None:
     it.collector.emit((19,), message_id=19)
     it.exhausted = True
@@ -185,8 +195,7 @@ def test_no_more_trees_are_open_than_allowed_however_many_one_call_emits() -> No
             until(rig, lambda done=done: len(sink.kept) > done)  # type: ignore[misc]
             assert rig.pending <= 3
             rig.user("bolt-1").collector.ack(sink.kept[done])
-        spout.queue.put(None)
-        until(rig, lambda: len(spout.acked) == 8)
+        until_heard(rig, spout, lambda: len(spout.acked) == 8)
 
 
 def test_congestion_keeps_it_waiting_inside_emit() -> None:
@@ -323,7 +332,6 @@ def test_only_the_loop_enters_trees_though_untracked_emits_come_between() -> Non
         until(rig, spout.asked.is_set)
         spout.queue.put(mixes)
         assert mixed.wait(DEADLINE_SECS)  # the loop rests, and takes nothing between the emits
-        spout.queue.put(None)  # it hears of acks between two calls
-        until(rig, lambda: set(spout.acked) == {0, 1, 2, 3, 5} and len(sink.seen) == 7)
+        until_heard(rig, spout, lambda: set(spout.acked) == {0, 1, 2, 3, 5} and len(sink.seen) == 7)
         assert sink.seen == [(value,) for value, _ in rows]
         assert threads == {threading.get_ident()}
