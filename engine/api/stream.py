@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from squall.engine.foreign.names import name_mistake
-from squall.engine.foreign.text import repr_of
+from squall.engine.foreign.text import name_mistake, repr_of
 
 DEFAULT_STREAM = "default"
 SYSTEM_PREFIX = "__"
