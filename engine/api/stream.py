@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from squall.engine.errors import ComponentError
-from squall.engine.foreign.names import name_mistake
-from squall.engine.foreign.text import repr_of
+from squall.engine.foreign.text import name_mistake, repr_of
 from squall.engine.plural import plural
 
 DEFAULT_STREAM = "default"

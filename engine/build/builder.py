@@ -33,8 +33,7 @@ from squall.engine.api.topology import (
 from squall.engine.build.weave import woven
 from squall.engine.errors import TopologyError
 from squall.engine.foreign.methods import GENERATOR, deferred_kind
-from squall.engine.foreign.names import name_mistake
-from squall.engine.foreign.text import message_of, repr_of
+from squall.engine.foreign.text import message_of, name_mistake, repr_of
 from squall.engine.state.records.lineage import RESULTS
 from squall.engine.state.sinks import ExactSink
 from squall.engine.state.windowing.windows import WindowedBolt

@@ -150,13 +150,12 @@ class Commits:
                     "one end what it has begun, or begin anew (--fresh)"
                 )
             absorbed = Absorbed(path_bits, self.floors.settled)
-        store.begin()
-        if self.is_renumbered:
-            store.write("DELETE FROM absorbed", [()])
         numbering = json.dumps(self._place.spouts)
-        for name, value in (("tasks", tasks), ("shape", shape), ("path_bits", path_bits), ("spouts", numbering)):
-            store.put_meta(name, value)
-        store.end()
+        with store.changing():
+            if self.is_renumbered:
+                store.write("DELETE FROM absorbed", [()])
+            for name, value in (("tasks", tasks), ("shape", shape), ("path_bits", path_bits), ("spouts", numbering)):
+                store.put_meta(name, value)
         return absorbed
 
     def close(self) -> None:

@@ -244,11 +244,9 @@ def _drop(stores: Sequence[Path], component: str, declared: Declaration, full: b
     """Remove the windows that are open."""
     for path in stores:
         names = [name for name in names_of(path) if name != TIME_KEY]
-        with _opened(path.parent, component, full) as store:
-            store.begin()
+        with _opened(path.parent, component, full) as store, store.changing():
             store.append(1 + max((number for number, _ in store.log()), default=-1), dict.fromkeys(names, GONE))
             store.put_meta(WINDOWS, declared.packed)
-            store.end()
 
 
 @contextlib.contextmanager

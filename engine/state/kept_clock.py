@@ -69,9 +69,8 @@ class KeptClock:
         if abs(moved_ns) < _JUMP_NS:
             return ""
         self._ahead_ns += moved_ns
-        self._store.begin()
-        self.write()
-        self._store.end()
+        with self._store.changing():
+            self.write()
         way = "forward" if moved_ns > 0 else "back"
         return (
             f"the wall clock jumped {way} by {abs(moved_ns) / NS_PER_SEC:.0f} s; the time by which state ages and "

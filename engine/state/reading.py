@@ -12,6 +12,7 @@ the same tasks.
 from __future__ import annotations
 
 import base64
+import contextlib
 import glob
 import json
 import math
@@ -247,12 +248,8 @@ def import_rows(root: Path, lines: Iterable[bytes]) -> int:
         directory = root / f"{component}-{task}"
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         store = TaskStore(str(directory), f"{component}[{task}]")
-        [(last,)] = store.read("SELECT max(number) FROM log")
-        try:
-            store.begin()
+        with contextlib.closing(store), store.changing():
+            [(last,)] = store.read("SELECT max(number) FROM log")
             store.append(0 if last is None else last + 1, items)
             store.put_meta("tasks", tasks)
-            store.end()
-        finally:
-            store.close()
     return sum(map(len, found.values()))

@@ -118,9 +118,8 @@ class SinkTask(ExactTask):
             checked(sink.commit, self._returned)(number, tuples, position)
         finally:
             sink.cleanup()
-        store.begin()
-        store.write("DELETE FROM meta WHERE name = ?", [(name,)])
-        store.end()
+        with store.changing():
+            store.write("DELETE FROM meta WHERE name = ?", [(name,)])
 
     def _write_outside(self) -> None:
         while self._others:

@@ -68,9 +68,8 @@ class StatefulTask(ExactTask):
         store = self.commits.store
         if now_ns < self._sweep_at_ns:
             return
-        store.begin()
-        old = store.remove_older(int(now_ns / NS_PER_SEC - ttl_secs), _SWEPT)
-        store.end()
+        with store.changing():
+            old = store.remove_older(int(now_ns / NS_PER_SEC - ttl_secs), _SWEPT)
         self.commits.state.forget(old)
         if len(old) < _SWEPT:
             self._sweep_at_ns = now_ns + round(ttl_secs * NS_PER_SEC / _SWEEPS_PER_LIFE)

@@ -19,6 +19,7 @@ Relies on: SQLite's write-ahead log, and a file system that is not shared by mac
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import marshal
 import os
@@ -173,10 +174,9 @@ class TaskStore:
             if known not in (None, _FORMAT):
                 raise ClusterError(f"{self.where} has format {known!r}; this Squall reads {_FORMAT}")
             if known is None:
-                self.begin()
-                self.put_meta("format", _FORMAT)
-                self.put_meta("id", os.urandom(8).hex())
-                self.end()
+                with self.changing():
+                    self.put_meta("format", _FORMAT)
+                    self.put_meta("id", os.urandom(8).hex())
             self.id = str(self.meta("id"))
             """Another store, such as after `--fresh`, has another."""
         except BaseException as error:
@@ -236,6 +236,17 @@ class TaskStore:
     def begin(self) -> None:
         """Begin a commit. ClusterError if it cannot be written."""
         self._run("written", self._db.execute, "BEGIN IMMEDIATE")
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        """Commit what is written in it, or nothing if that fails."""
+        self.begin()
+        try:
+            yield
+        except BaseException:
+            self.undo()
+            raise
+        self.end()
 
     def end(self) -> None:
         """Commit what was written since `begin`."""

@@ -6,7 +6,7 @@ import msgspec
 
 from squall.engine.api.stream import SYSTEM_PREFIX
 from squall.engine.errors import TopologyError, UsageError
-from squall.engine.foreign.names import name_mistake
+from squall.engine.foreign.text import name_mistake
 from squall.scheduler.common.environment import environment_mistakes
 from squall.scheduler.common.messages import ComponentSummary, RebalanceTopology, SubmitTopology, TopologyRecord
 

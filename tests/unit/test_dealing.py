@@ -38,8 +38,7 @@ def store(
 ) -> None:
     directory = root / f"count-{task}"
     directory.mkdir(parents=True)
-    with closing(TaskStore(str(directory), "count")) as made:
-        made.begin()
+    with closing(TaskStore(str(directory), "count")) as made, made.changing():
         packed = [(key, pack_value(key, value)) for key, value in items.items()]
         half = len(packed) // 2
         made.put(packed[:half], at=5)
@@ -48,7 +47,6 @@ def store(
         made.write("INSERT INTO results (origin, number, content) VALUES (?, ?, ?)", results)
         for name, value in {"tasks": tasks, "shape": 7, **meta}.items():
             made.put_meta(name, value)
-        made.end()
 
 
 def stored(root: Path, keys: Any, tasks: int) -> dict[Any, int]:

@@ -27,12 +27,9 @@ ROW = {"component": "count", "task": 1, "tasks": 2, "key": "a", "value": 1}
 def stored(root: Path, items: dict[Any, Any], task: int = 0, tasks: int = 2) -> None:
     directory = root / f"count-{task}"
     directory.mkdir(parents=True)
-    store = TaskStore(str(directory), "count")
-    store.begin()
-    store.append(0, {key: pack_value(key, value) for key, value in items.items()})
-    store.put_meta("tasks", tasks)
-    store.end()
-    store.close()
+    with contextlib.closing(TaskStore(str(directory), "count")) as store, store.changing():
+        store.append(0, {key: pack_value(key, value) for key, value in items.items()})
+        store.put_meta("tasks", tasks)
 
 
 def lines_of(root: Path) -> list[bytes]:
@@ -110,9 +107,8 @@ def test_a_damaged_key_is_told_with_the_file(tmp_path: Path) -> None:
     with contextlib.closing(Kept(tmp_path)) as its, mock.patch.object(keyed, "KEYS_IN_LOG", 0):
         its.commit(a=1)
         its.commit(b=1)
-        its.store.begin()
-        its.store.write("UPDATE state SET key = ?", [(b"\xff",)])
-        its.store.end()
+        with its.store.changing():
+            its.store.write("UPDATE state SET key = ?", [(b"\xff",)])
         with pytest.raises(ClusterError, match=r"state.db, the state of count.*, cannot be read: bad marshal data"):
             its.reopened()
 

@@ -44,9 +44,8 @@ class Machine:
         self.restart()
 
     def commit(self) -> None:
-        self.store.begin()
-        self.clock.write()
-        self.store.end()
+        with self.store.changing():
+            self.clock.write()
 
     @property
     def now_secs(self) -> float:

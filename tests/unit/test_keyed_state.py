@@ -345,6 +345,9 @@ def test_values_that_are_used_stay_and_others_age_away(log: int, kept: int, seed
     with opened(log, kept=kept, ttl_secs=10) as its:
         for _ in range(300):
             its.secs += rng.choice([1] * 9 + [20])
+            full = mock.patch.object(its.store, "remove_older", side_effect=ClusterError)
+            with full, contextlib.suppress(ClusterError):
+                its.sweep()
             its.sweep()
             for key in rng.sample(keys, rng.choice([0, 0, 1, 2])):
                 at, value = used.get(key, (-100, None))

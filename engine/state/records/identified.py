@@ -22,7 +22,7 @@ from squall.engine.api.context import TopologyContext
 from squall.engine.api.failure import Failure
 from squall.engine.api.stream import DEFAULT_STREAM, Declared
 from squall.engine.api.tuple import Tuple
-from squall.engine.foreign.given_columns import column_mistake, parents_of, values_of
+from squall.engine.foreign.given_columns import ids_of, parents_of, values_of
 from squall.engine.state.records.floors import LOOK_NS
 from squall.engine.state.records.lineage import (
     DIGIT,
@@ -193,6 +193,16 @@ class _Out(HidingOut):
         self._width = -1 if default is None or default.direct else len(default.fields)
         """Of a row that needs no check, on the default stream; -1 if it carries no identities."""
 
+    def _row(self, values: Any, task: int | None, named: dict[str, Any]) -> Any:
+        if (stream := named.get("stream", DEFAULT_STREAM)) not in self._carried:
+            return values
+        values = self._declared.row(values, stream, task)
+        return *values, self._identity(named)
+
+    def _identity(self, named: dict[str, Any]) -> int:
+        """Make the identity of an emit with these arguments."""
+        return self.lineage.loose()
+
 
 class _SpoutOut(_Out):
     def __init__(self, collector: Any, lineage: Lineage, who: str, settling: Settling) -> None:
@@ -210,13 +220,11 @@ class _SpoutOut(_Out):
 
     def _row(self, values: Any, task: int | None, named: dict[str, Any]) -> Any:
         stream, message_id = named.get("stream", DEFAULT_STREAM), named.get("message_id")
-        carried = stream in self._carried
-        if carried:
+        if message_id is None:
+            return super()._row(values, task, named)
+        if carried := stream in self._carried:
             values = self._declared.row(values, stream, task)
-        if message_id is not None:
-            identity = self._emitted(message_id, values if carried else (), stream) << self._bits
-        elif carried:
-            identity = self.lineage.loose()
+        identity = self._emitted(message_id, values if carried else (), stream) << self._bits
         return (*values, identity) if carried else values
 
     def _columns(self, columns: Any, task: int | None, named: dict[str, Any]) -> Any:
@@ -225,8 +233,7 @@ class _SpoutOut(_Out):
         if carried:
             self._declared.check_columns(columns, stream, task)
         if message_ids is not None:
-            is_column = column_mistake(message_ids) is None
-            bits, ids = self._bits, list(values_of(message_ids) if is_column else message_ids)
+            bits, ids = self._bits, ids_of(message_ids)
             named["message_ids"] = ids  # an iterator is read once
             rows = zip(*map(values_of, columns), strict=True) if carried else [()] * len(ids)
             self._settling.expect(ids)
@@ -328,13 +335,10 @@ class _BasicOut(_Out):
 
         self.emit = emit  # type: ignore[method-assign]
 
-    def _row(self, values: Any, task: int | None, named: dict[str, Any]) -> Any:
-        if (stream := named.get("stream", DEFAULT_STREAM)) not in self._carried:
-            return values
+    def _identity(self, named: dict[str, Any]) -> int:
         identity = self.next[0]
-        values = *self._declared.row(values, stream, task), identity
         self.next[0] = identity + self.lineage.step
-        return values
+        return identity
 
 
 class _BatchOut(_Out):
@@ -369,15 +373,13 @@ class _AnchoredOut(_Out):
         self._inner.fail(tup)
         self.next.pop(id(tup), None)
 
-    def _row(self, values: Any, task: int | None, named: dict[str, Any]) -> Any:
-        if (stream := named.get("stream", DEFAULT_STREAM)) not in self._carried:
-            return values
-        values, lineage = self._declared.row(values, stream, task), self.lineage
+    def _identity(self, named: dict[str, Any]) -> int:
+        lineage = self.lineage
         anchors = named["anchors"] = listed(named.get("anchors", ()))
         several = anchors if isinstance(anchors, list | tuple) else [anchors]
         known = [id(tup) for tup in several if id(tup) in self.next]
         if not known:
-            return *values, lineage.loose()
+            return lineage.loose()
         identity, made = self.next[known[0]]
         if made >= lineage.most:
             raise lineage.too_many(made + 1)
@@ -386,4 +388,4 @@ class _AnchoredOut(_Out):
             # A replay may gather others: then it counts as another tuple.
             self._several.inc()
             identity = origin_of((identity, *(self.next[one][0] for one in known[1:])), ()) << lineage.path_bits
-        return *values, identity
+        return identity

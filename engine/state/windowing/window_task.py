@@ -101,9 +101,8 @@ class WindowTask(ExactTask):
         for index, name in enumerate(STANDS if self._windowing.timestamp_field is not None else ()):
             context.gauge(name, partial(self._stands, context, index))
         if store.meta(WINDOWS) != declaration.packed:
-            store.begin()
-            store.put_meta(WINDOWS, declaration.packed)
-            store.end()
+            with store.changing():
+                store.put_meta(WINDOWS, declaration.packed)
         self.inner.prepare(conf, context)
         returned = Returned(context.component_id, context.task_id, "execute_window", context.warn)
         self._execute_window = checked(self.inner.execute_window, returned)
