@@ -23,6 +23,7 @@ import os
 import socket as unix
 import struct
 import time
+from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -109,7 +110,7 @@ class _Route(NamedTuple):
     """The session before this one, whose late frames must not lead back to it."""
 
 
-class _Endpoint:
+class _Endpoint(ABC):
     """What both ends have."""
 
     _socket_type: ClassVar[int]
@@ -132,9 +133,9 @@ class _Endpoint:
             self._close(0)
             raise
 
+    @abstractmethod
     def _open(self) -> None:
-        """Bind or connect."""
-        raise NotImplementedError
+        """Bind or connect. ClusterError if that is impossible."""
 
     def _send(self, frame: list[bytes]) -> bool:
         """Send without waiting. False if the peer has gone, or has stopped reading."""

@@ -8,6 +8,7 @@ import pytest
 
 from squall.engine.flow.anchoring import Acks
 from squall.ipc.ack_rings import AckRings, rings_words
+from squall.ipc.shim import DROP, LinkRule
 from tests.process.planes import Endpoint, Make, endpoints, parcel, settled, turn_until
 
 
@@ -45,6 +46,9 @@ def test_who_falls_asleep_while_it_is_told_is_woken(make: Make) -> None:
 
 def test_acks_of_the_dead_are_refused(make: Make) -> None:
     one, other = pair(make)
+    one.plane.break_links([LinkRule(DROP, 1.0)], 1)
+    assert not one.plane.tell_acks(1, Acks({1: 1})), "they would pass a broken link"
+    one.plane.break_links([], 1)
     assert one.plane.tell_acks(1, Acks({1: 1}))
     other.plane.disconnect(0)
     other.plane.fence(0, 2)

@@ -46,7 +46,7 @@ def peak_bytes(pid: int) -> int:
 def words(job: Job, word: int) -> list[int]:
     view = job.view()
     assert view is not None
-    return [view.board.column(word)[slot] for slot in range(view.board.n_slots)]
+    return view.board.column(word).tolist()
 
 
 def pids(job: Job) -> list[int]:

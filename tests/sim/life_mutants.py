@@ -144,7 +144,7 @@ class CommitsHalf(SimulatedStore):
 
     def _run(self, sql: str, *values: object) -> Any:
         found = super()._run(sql, *values)
-        if sql.startswith(("INSERT", "UPDATE", "DELETE")):
+        if sql.startswith(("INSERT", "DELETE")):
             super()._run("COMMIT")
             super()._run("BEGIN IMMEDIATE")
         return found

@@ -66,9 +66,7 @@ def nimbus(run_dir: RunDir, topology: TopologyRecord) -> Iterator[NimbusHere]:
 
 
 def inject(nimbus: NimbusHere, kind: str, *targets: str, **other: Any) -> list[FaultInForce]:
-    told = nimbus.call("inject", InjectFault(text_of(Fault(kind, targets, **other))))
-    faults: list[FaultInForce] = told.faults
-    return faults
+    return nimbus.call("inject", InjectFault(text_of(Fault(kind, targets, **other)))).faults  # type: ignore[no-any-return]
 
 
 def events(run_dir: RunDir) -> list[tuple[str, int, str]]:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from squall import Config, TopologyBuilder, Tuple
-from squall.engine.api.plan import ExecutorPlan
 from squall.engine.core.transport import NoPeers, NoTransport
 from squall.engine.core.turn import Turn
 from squall.ipc.board import READY, Board, SlotCell
@@ -54,9 +53,7 @@ class Worker:
     """One worker with all that a board says of it, as `Worker.run` has it."""
 
     def __init__(self, tmp_path: Path, builder: TopologyBuilder, threads: bool = False) -> None:
-        path = tmp_path / "board"
-        Board.create(path, 1, 10).close()
-        board = LookedAt.attach(path)
+        board = LookedAt.create(tmp_path / "board", 1, 10)
         assert isinstance(board, LookedAt)
         self.board = board
         self.board.set_slot(0, 1, READY, 100)
@@ -64,7 +61,7 @@ class Worker:
         self.rig = rig = Rig(builder, threads, given, tick_tuple_freq_secs=TICK_SECS)
         self.turn = Turn(rig.core, NoTransport(), NoPeers(), rig.config, rig.clock.now_ns)
         components = [ComponentSummary(*row) for row in rig.topology.layout(1)]
-        executors = [ExecutorPlan(each.component, each.first_task, each.last_task) for each in rig.plan.executors[0]]
+        executors = list(rig.plan.executors[0])
         assignment = Assignment("t-1", 1, [SlotRef("n", 1)], [executors])
         record = TopologyRecord("t-1", "t", "ACTIVE", Config().to_dict(), components, "0" * 64, [], 0.0)
         plane: Any = SimpleNamespace(

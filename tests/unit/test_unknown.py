@@ -14,6 +14,7 @@ from squall import ClusterError, SquallError, UsageError
 from squall.ipc.board import READY, STOPPED, Board
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.code_store import CodeStore
+from squall.scheduler.common.environment import keep_environment
 from squall.scheduler.common.messages import (
     AssignNode,
     ForgetUnknown,
@@ -34,12 +35,13 @@ def registered(service: NimbusHere, holds: dict[int, str]) -> None:
 
 
 def boards_and_code(run_dir: RunDir) -> set[str]:
-    return {name for name in files_of(run_dir.path) if name.startswith(("boards/", "code/"))}
+    return {name for name in files_of(run_dir.path) if name.startswith(("boards/", "code/", "env/"))}
 
 
 def test_a_store_that_lost_a_topology_costs_it_nothing(run_dir: RunDir) -> None:
     with Store(run_dir.nimbus_db) as store:
         one = add_topology(run_dir, store, "one", 1, os.getpid())
+    keep_environment(run_dir, one.id, {})
     for name in STORE_FILES:
         (run_dir.path / name).unlink(missing_ok=True)
     Store(run_dir.nimbus_db).close()  # an operator's copy, which is older
