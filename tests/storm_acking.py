@@ -7,6 +7,7 @@ from typing import Any
 from squall import Bolt, BoltCollector, TopologyBuilder, TopologyContext, Tuple
 from squall.testing import AckTracker, FeederSpout
 from tests.storm_world import World
+from tests.unit.wired import wired
 
 
 class Branch(Bolt):
@@ -19,6 +20,7 @@ class Branch(Bolt):
 
     def prepare(self, conf: Any, context: TopologyContext, collector: BoltCollector) -> None:
         self.collector = collector
+        self.kept: list[Tuple] = []
 
     def execute(self, tup: Tuple) -> None:
         for _ in range(self.copies):
@@ -28,10 +30,6 @@ class Branch(Bolt):
 
 class Aggregate(Branch):
     """Keeps its inputs until there are so many, then emits one tuple that is anchored to all of them."""
-
-    def prepare(self, conf: Any, context: TopologyContext, collector: BoltCollector) -> None:
-        super().prepare(conf, context, collector)
-        self.kept: list[Tuple] = []
 
     def execute(self, tup: Tuple) -> None:
         self.kept.append(tup)
@@ -70,11 +68,9 @@ def acking(world: World) -> None:
 
 def acking_self_anchor(world: World) -> None:
     feeder = world.feeder("number")
-    builder = TopologyBuilder()
-    builder.set_spout("spout", feeder)
-    builder.set_bolt("twice", SelfAnchor(1)).shuffle_grouping("spout")
-    builder.set_bolt("sink", Branch(0)).shuffle_grouping("twice")
-    world.start(builder)
+    world.start(wired(
+        spout=(feeder, 1), twice=(SelfAnchor(1), 1, "shuffle spout"), sink=(Branch(0), 1, "shuffle twice")
+    ))
     tracker = AckTracker(feeder)
     for fed in (1, 3):
         for _ in range(fed):
@@ -90,10 +86,6 @@ class Keeps(Branch):
     def __init__(self) -> None:
         super().__init__(0)
 
-    def prepare(self, conf: Any, context: TopologyContext, collector: BoltCollector) -> None:
-        super().prepare(conf, context, collector)
-        self.kept: list[Tuple] = []
-
     def execute(self, tup: Tuple) -> None:
         if tup[0] == "keep":
             self.kept.append(tup)
@@ -107,9 +99,7 @@ class Keeps(Branch):
 
 def keeping(world: World) -> FeederSpout:
     feeder = world.feeder("what")
-    builder = TopologyBuilder()
-    builder.set_spout("spout", feeder)
-    builder.set_bolt("keeps", Keeps()).shuffle_grouping("spout")
+    builder = wired(spout=(feeder, 1), keeps=(Keeps(), 1, "shuffle spout"))
     world.start(builder, message_timeout_secs=world.timeout_secs)
     return feeder
 

@@ -20,6 +20,7 @@ from squall import (
 from tests.process.parts import note, notes
 from tests.storm_streams import Indexes
 from tests.storm_world import World
+from tests.unit.wired import wired
 
 
 def fed(world: World, builder: TopologyBuilder, keys: list[Any]) -> list[list[Any]]:
@@ -35,8 +36,7 @@ def fed(world: World, builder: TopologyBuilder, keys: list[Any]) -> list[list[An
 
 
 def fields_by_content(world: World) -> None:
-    builder = TopologyBuilder()
-    builder.set_bolt("bolt", Indexes(world.directory), parallelism=3).fields_grouping("spout", "key")
+    builder = wired(bolt=(Indexes(world.directory), 3, "fields spout key"))
     keys = [f"key-{number % 10}".encode() for number in range(100)]
     seen = fed(world, builder, keys)
     assert len(seen) == 100
@@ -98,10 +98,7 @@ class Whence(BasicBolt):
 
 
 def local_tasks_are_preferred(world: World) -> None:
-    builder = TopologyBuilder()
-    builder.set_spout("spout", Here(), parallelism=2)
-    builder.set_bolt("bolt", Whence(world.directory), parallelism=6).local_or_shuffle_grouping("spout")
-    world.start(builder)
+    world.start(wired(spout=(Here(), 2), bolt=(Whence(world.directory), 6, "local_or_shuffle spout")))
     world.finish()
     rows = notes(world.directory, "whence")
     assert len(rows) == 40

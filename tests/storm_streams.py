@@ -18,6 +18,7 @@ from squall import (
 from squall.testing import FixedSpout
 from tests.process.parts import OneShot, note, notes
 from tests.storm_world import World
+from tests.unit.wired import wired
 
 
 class Indexes(BasicBolt):
@@ -166,10 +167,7 @@ def order_per_producer_and_task(world: World) -> None:
 
 def report_error_and_failed_tuple(world: World) -> None:
     feeder = world.feeder("value")
-    builder = TopologyBuilder()
-    builder.set_spout("spout", feeder)
-    builder.set_bolt("bolt", Indexes(world.directory)).shuffle_grouping("spout")
-    world.start(builder)
+    world.start(wired(spout=(feeder, 1), bolt=(Indexes(world.directory), 1, "shuffle spout")))
     for value in ("fail", "report", "fine"):
         feeder.feed((value,), value)
     world.settle()

@@ -10,28 +10,19 @@ from typing import Any
 
 import pytest
 
-from squall import BasicBolt, Config, ReplayingSpout, TopologyBuilder
+from squall import BasicBolt, Config, Spout, spout
 from squall.scheduler.client.job import Job
 from squall.scheduler.cluster.local_cluster import LocalCluster
 from squall.scheduler.common import process
 from squall.scheduler.common.role import processes_of
 from squall.scheduler.faults.in_force import KEPT_SECS, FaultInForce, faults_now, read_record
 from tests.process.waiting import wait_for
+from tests.unit.wired import wired
 
 
-class Numbers(ReplayingSpout):
-    """Emits numbers below a thousand, over and over, until a file is there."""
-
-    outputs = ("n",)
-
-    def __init__(self, stop: Path) -> None:
-        self.stop = stop
-
-    def read(self) -> Iterator[tuple[int, tuple[int]]]:
-        for number in itertools.count():
-            if number % 100 == 0 and self.stop.exists():
-                return
-            yield number, (number % 1000,)
+def numbers_until(stop: Path) -> Spout:
+    """Numbers below a thousand, over and over, until a file is there."""
+    return spout("n")(lambda: itertools.takewhile(lambda n: n % 100 or not stop.exists(), itertools.cycle(range(1000))))
 
 
 def hours_ahead() -> float:
@@ -91,15 +82,14 @@ class Live:
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     stop = tmp_path_factory.mktemp("live") / "stop"
-    builder = TopologyBuilder()
-    builder.set_spout("numbers", Numbers(stop))
-    builder.set_bolt("middle", Passes(), 3).shuffle_grouping("numbers")
-    builder.set_bolt("sink", Passes(), 2).fields_grouping("middle", "n")
+    topology = wired(
+        numbers=(numbers_until(stop), 1), middle=(Passes(), 3, "shuffle numbers"), sink=(Passes(), 2, "fields middle n")
+    ).build()
     config = Config(workers=4, max_spout_pending=300, message_timeout_secs=2, max_crashes=None)
     with LocalCluster(nodes=2, slots_per_node=2) as cluster:
         import tests.chaos.test_live_faults as by_value
 
-        job = cluster.submit("live", builder.build(), config, by_value=by_value)
+        job = cluster.submit("live", topology, config, by_value=by_value)
         job.wait_until_ready(120)
         made = Live(cluster, job)
         yield made

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from squall import Config, RunReport, TopologyBuilder
+from squall import Config, RunReport
 from squall.engine.api.failure import ANOTHER_TUPLE
 from squall.scheduler.records.dead_letters import DeadLetter, DeadLetters
 from tests.process import parts
@@ -18,6 +18,7 @@ from tests.process.conftest import SharedCluster
 from tests.process.parts import note, notes
 from tests.process.standing_tools import in_process
 from tests.process.waiting import wait_for
+from tests.unit.wired import wired
 
 COUNT = 400
 VICTIM = 333
@@ -29,11 +30,11 @@ ERRORS = {"exception": f"ValueError: cannot digest {VICTIM}", "exit": ""}
 
 
 def poisoned(directory: Path, victims: tuple[int, ...], how: str, bolts: int = 1, count: int = COUNT) -> Any:
-    builder = TopologyBuilder()
-    builder.set_spout("numbers", parts.Numbers(str(directory), count))
-    builder.set_bolt("bad", parts.Poisoned(str(directory), victims, how), bolts).shuffle_grouping("numbers")
-    builder.set_bolt("end", parts.Seen(str(directory)), bolts).shuffle_grouping("bad")
-    return builder.build()
+    return wired(
+        numbers=(parts.Numbers(str(directory), count), 1),
+        bad=(parts.Poisoned(str(directory), victims, how), bolts, "shuffle numbers"),
+        end=(parts.Seen(str(directory)), bolts, "shuffle bad"),
+    ).build()
 
 
 def run(cluster: SharedCluster, name: str, topology: Any, workers: int) -> tuple[RunReport, list[DeadLetter]]:

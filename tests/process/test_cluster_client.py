@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from squall import Cluster, Config, TopologyBuilder, UsageError, bolt, spout
+from squall import Cluster, Config, UsageError, bolt, spout
 from squall.engine.api.topology import Topology
 from tests.process.cli import command, environment
 from tests.process.standing_tools import Standing
 from tests.process.waiting import wait_for
+from tests.unit.wired import wired
 
 FILE = """
     import time
@@ -85,10 +86,7 @@ def counting(count: int) -> Topology:
     @bolt
     def sink(tup: Any) -> None: ...
 
-    builder = TopologyBuilder()
-    builder.set_spout("numbers", numbers)
-    builder.set_bolt("sink", sink).shuffle_grouping("numbers")
-    return builder.build()
+    return wired(numbers=(numbers, 1), sink=(sink, 1, "shuffle numbers")).build()
 
 
 def test_a_program_submits_finds_and_breaks(cluster: Cluster) -> None:

@@ -10,29 +10,28 @@ from typing import Any
 
 import pytest
 
-from squall import Config, RunReport, TopologyBuilder
+from squall import Config, RunReport
 from squall.scheduler.records.dead_letters import DeadLetters
 from tests.process.conftest import SharedCluster
 from tests.process.unread_parts import (
     COUNT,
     VICTIM,
-    Checks,
     HugeWhenReceived,
     HugeWhenSent,
     OneIsBad,
     Unreadable,
     Unsendable,
     Untracked,
+    checks,
 )
+from tests.unit.wired import wired
 
 MIB = 1 << 20
 
 
 def report_of(cluster: SharedCluster, source: Any, **settings: Any) -> RunReport:
     """The bolt's only task is in another worker than the spout's."""
-    builder = TopologyBuilder()
-    builder.set_spout("source", source)
-    builder.set_bolt("zink", Checks()).fields_grouping("source", "n")
+    builder = wired(source=(source, 1), zink=(checks, 1, "fields source n"))
     return cluster.run(builder.build(), Config(workers=2, ackers=1, message_timeout_secs=3600, **settings))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from squall import BasicBolt, BasicCollector, ReplayingSpout, Spout, SpoutCollector, TopologyContext, Tuple
+from squall import ReplayingSpout, Spout, SpoutCollector, TopologyContext, Tuple, bolt
 
 COUNT, VICTIM = 200, 77
 
@@ -84,8 +84,7 @@ class Untracked(Spout):
         self.exhausted = True
 
 
-class Checks(BasicBolt):
+@bolt
+def checks(tup: Tuple) -> None:
     """What else there is must arrive as it was."""
-
-    def execute(self, tup: Tuple, collector: BasicCollector) -> None:
-        assert tup["n"] == VICTIM or tup["data"] == [bytes(tup["n"] * 1000), "text"]
+    assert tup["n"] == VICTIM or tup["data"] == [bytes(tup["n"] * 1000), "text"]

@@ -27,6 +27,7 @@ from squall import (
     WindowedBolt,
     bolt,
 )
+from tests.unit.wired import wired
 
 USERS, STEP_MS, LENGTH_MS, SLIDE_MS, GAP_MS = 5, 10, 2000, 500, 300
 
@@ -97,12 +98,12 @@ class Keep(StatefulBolt):
 
 
 def windows(count: int, bolt: WindowedBolt) -> Topology:
-    builder = TopologyBuilder()
-    builder.set_spout("events", Events(count), parallelism=2)
-    builder.set_bolt("pass_on", PASS_ON, parallelism=2).shuffle_grouping("events")
-    builder.set_bolt("sums", bolt, parallelism=2).fields_grouping("pass_on", "user")
-    builder.set_bolt("keep", Keep()).global_grouping("sums")
-    return builder.build()
+    return wired(
+        events=(Events(count), 2),
+        pass_on=(PASS_ON, 2, "shuffle events"),
+        sums=(bolt, 2, "fields pass_on user"),
+        keep=(Keep(), 1, "global sums"),
+    ).build()
 
 
 def _results(found: Mapping[tuple[str, float, float], list[int]]) -> Counter[str]:

@@ -20,7 +20,6 @@ from squall.engine.api.failure import FRAME_DAMAGED, FRAME_LOST, TIMEOUT, WORKER
 from squall.engine.api.replaying import ReplayingSpout
 from squall.engine.api.topology import Topology
 from squall.engine.api.tuple import Tuple
-from squall.engine.build.builder import TopologyBuilder
 from squall.engine.clock import NS_PER_SEC
 from tests.sim.invariants import (
     ACKED_EARLY,
@@ -34,6 +33,7 @@ from tests.sim.invariants import (
     WAITED_FOR_TIMEOUT,
     InvariantBrokenError,
 )
+from tests.unit.wired import wired
 
 SPOUTS, SPLITS, COUNTS = 2, 2, 2
 WORDS = ("storm", "squall", "gust", "breeze", "calm")
@@ -240,8 +240,8 @@ class Count(BasicBolt):
 
 
 def topology_of(book: Book, lines: type[Lines] = Lines) -> Topology:
-    builder = TopologyBuilder()
-    builder.set_spout("lines", lines(book), SPOUTS)
-    builder.set_bolt("split", Split(book), SPLITS).shuffle_grouping("lines")
-    builder.set_bolt("count", Count(book), COUNTS).fields_grouping("split", "word")
-    return builder.build()
+    return wired(
+        lines=(lines(book), SPOUTS),
+        split=(Split(book), SPLITS, "shuffle lines"),
+        count=(Count(book), COUNTS, "fields split word"),
+    ).build()

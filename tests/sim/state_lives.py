@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from squall import ExactSink, Topology, TopologyBuilder, Tuple
+from squall import ExactSink, Topology, Tuple
 from squall.engine.api.config import Config
 from squall.engine.build import weave
 from squall.engine.core.executor import TaskCrashed
@@ -42,6 +42,7 @@ from tests.sim import moving_parts
 from tests.sim.control import Control
 from tests.sim.invariants import COUNTED_WRONG, NEVER_ENDED, InvariantBrokenError
 from tests.sim.moving_parts import Moving
+from tests.unit.wired import wired
 
 TEXTS, STEPS = 40, 1_000
 EVENTS = 5 * TEXTS
@@ -83,11 +84,11 @@ def _windows(root: str) -> Topology:
 
 
 def _sinks(root: str) -> Topology:
-    builder = TopologyBuilder()
-    builder.set_spout("events", windowed.Events(EVENTS), parallelism=2)
-    builder.set_bolt("pass_on", windowed.PASS_ON, parallelism=2).shuffle_grouping("events")
-    builder.set_bolt("lines", Lines(root), parallelism=2).fields_grouping("pass_on", "number")
-    return builder.build()
+    return wired(
+        events=(windowed.Events(EVENTS), 2),
+        pass_on=(windowed.PASS_ON, 2, "shuffle events"),
+        lines=(Lines(root), 2, "fields pass_on number"),
+    ).build()
 
 
 def _right_words(root: Path) -> bool:

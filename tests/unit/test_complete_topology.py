@@ -140,6 +140,19 @@ def test_an_ack_of_another_task_under_the_same_message_id_hides_no_failure() -> 
         complete_topology(builder.build())
 
 
+def refuses_once(bolt: DoesBasic, tup: Tuple, collector: object) -> None:
+    bolt.kept.append(tup)
+    if len(bolt.kept) == 1:
+        raise FailedTuple("not yet")
+
+
+def test_a_failure_that_a_replay_makes_good_is_none() -> None:
+    topology = wired(
+        words=(spout("word")(lambda: ["a"]), 1), sink=(DoesBasic(refuses_once), 1, "shuffle words")
+    ).build()
+    assert complete_topology(topology)["words"] == [("a",)] * 2
+
+
 def test_an_exception_is_raised_as_it_is() -> None:
     with pytest.raises(TaskCrashed, match=r"split\[\d\] raised ValueError: not this word either in execute") as caught:
         count_of("raise")

@@ -16,6 +16,7 @@ from squall.testing import complete_topology
 from squall.ui.pages.topology_page import hint_of
 from tests.unit.test_window_rules import Phases
 from tests.unit.test_windows import Shows
+from tests.unit.wired import wired
 
 ROWS = [("a", 10, 0), ("a", 40, 1)], [("a", 11, 2)]
 """The last is late."""
@@ -116,10 +117,7 @@ def test_the_page_says_what_was_late_and_ahead() -> None:
 
 def dropping() -> Topology:
     """For the command line."""
-    builder = TopologyBuilder()
-    builder.set_spout("events", Phases(*ROWS))
-    builder.set_bolt("windows", by_second(Shows())).global_grouping("events")
-    return builder.build()
+    return wired(events=(Phases(*ROWS), 1), windows=(by_second(Shows()), 1, "global events")).build()
 
 
 def keeping() -> Topology:

@@ -12,11 +12,11 @@ import pytest
 from squall.cli.report_text import print_summary
 from squall.engine.api.config import Config
 from squall.engine.api.replaying import ReplayingSpout
-from squall.engine.build.builder import TopologyBuilder
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.local import LocalRunner
 from squall.engine.errors import ClusterError
 from tests.unit.rig import DoesBasic, copy_component
+from tests.unit.wired import wired
 
 EXECUTED: list[tuple[int, Any]] = []
 
@@ -47,10 +47,11 @@ class BadCleanup(DoesBasic):
 
 def runner_of(execute: Any = note, first: type[DoesBasic] = DoesBasic, **settings: Any) -> LocalRunner:
     EXECUTED.clear()
-    builder = TopologyBuilder()
-    builder.set_spout("words", Words(), parallelism=2)
-    builder.set_bolt("first", first(execute, ("word",)), 2).shuffle_grouping("words")
-    builder.set_bolt("second", DoesBasic(note, ("word",)), 3).none_grouping("first")
+    builder = wired(
+        words=(Words(), 2),
+        first=(first(execute, ("word",)), 2, "shuffle words"),
+        second=(DoesBasic(note, ("word",)), 3, "none first"),
+    )
     return LocalRunner(builder.build(), Config(**settings), name="x", copy=copy_component)
 
 

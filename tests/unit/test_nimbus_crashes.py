@@ -15,26 +15,14 @@ from tests.unit.nimbus_crashes import ROWS, Row, Sweep
 
 DRAWN = 5
 
-each_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name.replace(" ", "-"))
 
-
-@each_row
-def test_all_of_it_or_nothing_at_some_effects(row: Row, run_dir: RunDir, tmp_path: Path, seed: int) -> None:
-    rng = random.Random(seed)
-    sweep = Sweep(row, run_dir, tmp_path)
-    check(sweep, rng.sample(range(1, len(sweep.effects) + 1), DRAWN), rng)
-
-
-@pytest.mark.nightly
-@each_row
-def test_all_of_it_or_nothing_at_all_effects(row: Row, run_dir: RunDir, tmp_path: Path, seed: int) -> None:
-    sweep = Sweep(row, run_dir, tmp_path)
-    check(sweep, list(range(1, len(sweep.effects) + 1)), random.Random(seed))
-
-
-def check(sweep: Sweep, crashes: list[int], rng: random.Random) -> None:
+@pytest.mark.parametrize("drawn", [DRAWN, pytest.param(None, marks=pytest.mark.nightly)], ids=["some", "all"])
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name.replace(" ", "-"))
+def test_all_of_it_or_nothing(row: Row, drawn: int | None, run_dir: RunDir, tmp_path: Path, seed: int) -> None:
     """The next Nimbus dies, too, half of the times."""
-    for nth in crashes:
-        again = rng.choice((0, rng.randint(1, len(sweep.effects))))
-        print(f"{sweep.row.name}: {nth} of {len(sweep.effects)}, {sweep.effects[nth - 1]}, again at {again}")
+    rng, sweep = random.Random(seed), Sweep(row, run_dir, tmp_path)
+    effects = len(sweep.effects)
+    for nth in rng.sample(range(1, effects + 1), drawn or effects):
+        again = rng.choice((0, rng.randint(1, effects)))
+        print(f"{row.name}: {nth} of {effects}, {sweep.effects[nth - 1]}, again at {again}")
         sweep.check(nth, again)
