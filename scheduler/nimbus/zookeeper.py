@@ -186,7 +186,9 @@ class ZooKeeperStore(Books):
             if version != VERSION:
                 raise StoreError(f"{self._name} has version {version!r:.20}, this Squall reads {VERSION!r}")
             self._turn = client.set(self._root, VERSION).version
-            bodies = [(row, client.get(f"{self._root}/{row}")[0]) for row in client.get_children(self._root)]
+            # All at once: each death is a node, and a standby's turn must not wait for them one after the other.
+            asked = {row: client.get_async(f"{self._root}/{row}") for row in client.get_children(self._root)}
+            bodies = [(row, answer.get(timeout=BUSY_TIMEOUT_SECS)[0]) for row, answer in asked.items()]
         try:
             super().__init__(rows_of(bodies))
         except ValueError as error:
