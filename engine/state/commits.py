@@ -172,9 +172,7 @@ class Commits:
         children = Children.of_batch(self._place.lineage, batch, identities, self._index)
         self.run_plain(batch, identities or (), children, collector)
 
-    def run_plain(
-        self, batch: Any, identities: Sequence[int], children: Children, collector: BatchCollector
-    ) -> None:
+    def run_plain(self, batch: Any, identities: Sequence[int], children: Children, collector: BatchCollector) -> None:
         """Do the same with a batch of which the identities were taken off. `children`: those of its emits."""
         self.floors.changed(self.now_ns())
         if self.clock is not None and (jump := self.clock.jump()):

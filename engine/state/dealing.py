@@ -249,14 +249,9 @@ def _drop(stores: Sequence[Path], component: str, declared: Declaration, full: b
             store.put_meta(WINDOWS, declared.packed)
 
 
-@contextlib.contextmanager
-def _opened(directory: Path, component: str, full: bool) -> Iterator[TaskStore]:
+def _opened(directory: Path, component: str, full: bool) -> contextlib.closing[TaskStore]:
     directory.mkdir(mode=0o700, exist_ok=True)
-    store = TaskStore(str(directory), f"{component}[{directory.name}]", full)
-    try:
-        yield store
-    finally:
-        store.close()
+    return contextlib.closing(TaskStore(str(directory), f"{component}[{directory.name}]", full))
 
 
 def _build(dealt: Path, division: Division, stores: Sequence[Path], full: bool) -> None:

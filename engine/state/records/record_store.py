@@ -141,9 +141,11 @@ class RecordStore(SharedFile):
 
     # ---- numbers ----
 
-    def partition(self, name: str) -> int:
-        """Return the number of a partition among those of the spout, the same for every task and life."""
-        query = "SELECT number FROM partitions WHERE name = ?"
+    def partition(self, name: str) -> tuple[int, int, str]:
+        """Return the number of a partition among those of the spout, the same for every task and life; the number below
+        which nothing of it is open, 0 if that is not known; and why nothing may be emitted in it any more, "" if it
+        may."""
+        query = "SELECT number, settled, broken FROM partitions WHERE name = ?"
         row = self._db.execute(query, (name,)).fetchone()
         if row is None:
             with self.changing() as db:
@@ -152,7 +154,8 @@ class RecordStore(SharedFile):
                     (self._first, self._step, name, Ranges().packed, Ranges().packed),
                 )
             row = self._db.execute(query, (name,)).fetchone()
-        return int(row[0])
+        number, packed, why = row
+        return number, next((end for _, end in Ranges.unpacked(packed)), 0), why
 
     def numbers(self, names: Sequence[Any]) -> list[int]:
         """Return a number for each name, the same for every task and life until it is forgotten."""
@@ -178,20 +181,10 @@ class RecordStore(SharedFile):
 
     # ---- what is settled ----
 
-    def begun(self, partition: int) -> int:
-        """Return the number of a partition below which nothing is open; 0 if nothing is known."""
-        [(packed,)] = self._db.execute("SELECT settled FROM partitions WHERE number = ?", (partition,))
-        return next((end for _, end in Ranges.unpacked(packed)), 0)
-
     def is_buried(self, partition: int, number: int) -> bool:
         """Return True if a record has become a dead letter."""
         [(packed,)] = self._db.execute("SELECT buried FROM partitions WHERE number = ?", (partition,))
         return number in Ranges.unpacked(packed)
-
-    def broken(self, partition: int) -> str:
-        """Return why nothing may be emitted in a partition any more; "" if it may."""
-        [(why,)] = self._db.execute("SELECT broken FROM partitions WHERE number = ?", (partition,))
-        return str(why)
 
     def break_off(self, partition: int, why: str) -> None:
         """Have nothing emitted in a partition any more."""

@@ -141,15 +141,15 @@ class Settling:
     def number_of(self, prefix: tuple[Any, ...]) -> int:
         """Return the number of a partition, of which nothing may have been read yet."""
         its = self.partitions.get(prefix)
-        return self.records.partition(self.name_of(prefix)) if its is None else its.number
+        return self.records.partition(self.name_of(prefix))[0] if its is None else its.number
 
     def _partition(self, prefix: tuple[Any, ...]) -> ReadPartition:
-        number = self.records.partition(self.name_of(prefix))
-        if why := self.records.broken(number):
+        number, begun, why = self.records.partition(self.name_of(prefix))
+        if why:
             raise ComponentError(why)
         base = self._numbers.partition(number) << NUMBER_BITS
         covers = self._kind in (TASK, PARTITION) and prefix != NAMES
-        self.partitions[prefix] = partition = ReadPartition(number, base, self.records.begun(number), covers)
+        self.partitions[prefix] = partition = ReadPartition(number, base, begun, covers)
         return partition
 
     def emitted(self, message_id: Any, values: Any, stream: str) -> int:
