@@ -69,7 +69,10 @@ class SimulatedStore(LimitedStore):
         self._step = step
 
     def _connect(self, path: str) -> sqlite3.Connection:
-        return sqlite3.connect(path, timeout=0.0, isolation_level=None)
+        db = sqlite3.connect(path, timeout=0.0, isolation_level=None)
+        # Small pages: the rows of a transaction are in several.
+        db.execute("PRAGMA page_size = 512")
+        return db
 
     def _open(self) -> None:
         super()._open()
