@@ -226,11 +226,7 @@ class SpoutCollector:
         if self.held_back and key_of(message_id, values) in self.held_back:
             self.pending.hold(message_id, routed)
             return []
-        number = len(self.new_ids)
-        if not number:
-            self.begin_new()
-        self.new_ids.append(message_id)
-        self.new_values.append(routed)
+        number = self._add_new(message_id, routed)
         try:
             return out.append(values, number, self._note, task)
         except BaseException as error:
@@ -239,6 +235,15 @@ class SpoutCollector:
         finally:
             if not self.gathers:
                 self.put_new()
+
+    def _add_new(self, message_id: Any, routed: Any) -> int:
+        """Take up a message whose tree begins; returns its place among those since `put_new`."""
+        number = len(self.new_ids)
+        if not number:
+            self.begin_new()
+        self.new_ids.append(message_id)
+        self.new_values.append(routed)
+        return number
 
     def begin_new(self) -> None:
         """Prepare for the first tree since `put_new`. Called before it."""
@@ -401,14 +406,12 @@ class SpoutCollector:
         task = UNNAMED if task is None else task
         out = self.emitter.stream(stream)
         row = out.check(tuple(values), task)
-        self.begin_new()
-        self.new_ids.append(message_id)
-        self.new_values.append(values)
+        number = self._add_new(message_id, values)
         try:
-            out.append(row, 0, self._note, task)
+            out.append(row, number, self._note, task)
         except BaseException as error:
-            self.refuse(0, error)
-        return self.put_new()[0]
+            self.refuse(number, error)
+        return self.put_new()[number]
 
     @property
     def pending_count(self) -> int:
