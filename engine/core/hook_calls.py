@@ -236,11 +236,11 @@ Before = Callable[[Tuple | None], None]
 def tamper(core: WorkerCore, task: int, before: Before | None) -> None:
     """Call `before` before the code of a task of this worker from now on, or nothing if None."""
     bolt = core.bolt_tasks.get(task)
-    here = bolt or core.spout_tasks.get(task)
-    if here is None:
+    target = bolt or core.spout_tasks.get(task)
+    if target is None:
         return
-    genuine = here.outermost._inner if type(here.outermost) is _Tampered else here.outermost
-    here.outermost = genuine if before is None else _Tampered(genuine, before)
+    genuine = target.outermost._inner if type(target.outermost) is _Tampered else target.outermost
+    target.outermost = genuine if before is None else _Tampered(genuine, before)
     if bolt is not None:
         bolt.enter()
         # Its time per tuple is unknown from now on: one tuple first, not a whole frame.
