@@ -2,7 +2,7 @@
 
 Guarantees
     * FEED is either what it was before or a complete feed with all that is new, whenever this process is killed
-      (`write.staging`). A reader of the former feed can go on reading it.
+      (`feed.staging`). A reader of the former feed can go on reading it.
     * Each file of the input is in the feed once. A second run reads only files that are new, and new lines at the end
       of text files; a file that changed in another way is refused, as its old rows are in the feed.
     * No line is left out silently: one that is not text is in the quarantine table with the reason.
@@ -29,6 +29,7 @@ from typing import Any, TypeAlias
 
 from squall.engine.errors import UsageError
 from squall.engine.plural import plural
+from squall.pipeline.feed.increment import Written, first_manifest, grown, new_stem
 from squall.pipeline.feed.manifest import (
     MANIFEST_NAME,
     QUARANTINE_NAME,
@@ -39,6 +40,7 @@ from squall.pipeline.feed.manifest import (
     check_files,
     load_manifest,
 )
+from squall.pipeline.feed.staging import clear_orphans, staged
 from squall.pipeline.prepare_job import run_job
 from squall.pipeline.read.input_files import Corpus, InputFile, find_files
 from squall.pipeline.read.input_frame import check_quotes, check_schemas
@@ -55,8 +57,6 @@ from squall.pipeline.read.inputs import (
 from squall.pipeline.read.lines import without_open_line
 from squall.pipeline.read.recipe import Recipe
 from squall.pipeline.session import spark_session
-from squall.pipeline.write.increment import Written, first_manifest, grown, new_stem
-from squall.pipeline.write.staging import clear_orphans, staged
 
 DEFAULT_PARTITIONS = 4
 #: Called with one line about the present step.

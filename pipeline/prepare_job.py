@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from squall.engine.foreign.text import repr_of
+from squall.pipeline.feed.increment import ROW_GROUP_BYTES, PartPlace, Written, places, with_schema
 from squall.pipeline.feed.manifest import PLACE_COLUMNS, Manifest
-from squall.pipeline.read.clean import clean
+from squall.pipeline.feed.staging import LINES_NAME
 from squall.pipeline.read.input_files import InputFile, balance
 from squall.pipeline.read.input_frame import (
     INTERNAL,
@@ -36,9 +37,7 @@ from squall.pipeline.read.input_frame import (
 from squall.pipeline.read.inputs import SourceFile, path_in
 from squall.pipeline.read.json_lines import COPY, can_check, check_records, is_document, tree_of
 from squall.pipeline.read.lines import MAX_RAW_BYTES, LineFinder, last_line, read_chunks
-from squall.pipeline.read.recipe import Recipe
-from squall.pipeline.write.increment import ROW_GROUP_BYTES, PartPlace, Written, places, with_schema
-from squall.pipeline.write.staging import LINES_NAME
+from squall.pipeline.read.recipe import Recipe, clean
 
 if TYPE_CHECKING:
     import pyarrow
@@ -170,7 +169,7 @@ def write_lines(
 def _write_lines(root: str, files: Sequence[InputFile], place: PartPlace, group_bytes: int) -> Written:
     import pyarrow
 
-    from squall.pipeline.write.part_writer import PartWriter
+    from squall.pipeline.feed.part_writer import PartWriter
 
     types = {"path": pyarrow.string(), "line_no": pyarrow.int32(), "text": pyarrow.string()}
     writer = PartWriter(place, types, group_bytes)
@@ -210,7 +209,7 @@ def write_frame(frame: DataFrame, root: str, places: Sequence[PartPlace]) -> lis
 
 
 def _write_rows(root: str, place: PartPlace, batches: Iterator[pyarrow.RecordBatch]) -> Written:
-    from squall.pipeline.write.part_writer import PartWriter
+    from squall.pipeline.feed.part_writer import PartWriter
 
     writer: PartWriter | None = None
     finder = LineFinder()

@@ -44,7 +44,7 @@ from squall.pipeline.feed.feed_spout import FeedSpout
 from squall.pipeline.on_spark.lives import is_overridden
 from squall.pipeline.on_spark.snapshot import is_library
 from squall.pipeline.on_spark.woven_lives import users_of
-from squall.pipeline.tail.tail_spout import TailSpout
+from squall.pipeline.tail_spout import TailSpout
 
 EXACT, APPROX, REFUSED = "EXACT", "APPROX", "REFUSED"
 _ORDER = (EXACT, APPROX, REFUSED)

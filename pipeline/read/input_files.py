@@ -31,7 +31,7 @@ from squall.pipeline.feed.manifest import MANIFEST_NAME, ROWS_NAME
 #: Bytes of a text file that are read, decompressed if need be, to see whether it can be.
 PROBE_BYTES = 8 << 10
 #: Bytes that are read at a time where they are only counted in.
-_PIECE_BYTES = 1 << 20
+PIECE_BYTES = 1 << 20
 #: By the ending of a name.
 _CODECS = {"gz": "gzip", "bz2": "bz2", "zst": "zstd"}
 _SKIPPED_DIRECTORIES = frozenset({"__pycache__", "site-packages"})
@@ -209,7 +209,7 @@ class Digested(io.RawIOBase):
 
     def skip(self, size_bytes: int, sha256: str) -> None:
         """Pass over what was read before. OSError if it is not there any more."""
-        while size_bytes and (data := self.read(min(size_bytes, _PIECE_BYTES))):
+        while size_bytes and (data := self.read(min(size_bytes, PIECE_BYTES))):
             size_bytes -= len(data)
         if size_bytes or self.sha256 != sha256:
             raise OSError(errno.ESTALE, "changed before its new lines")

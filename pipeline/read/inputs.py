@@ -15,13 +15,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from squall.engine.foreign.text import text_of_error
 from squall.pipeline.feed.manifest import Manifest, damaged
-from squall.pipeline.read.input_files import InputFile, is_compressed
+from squall.pipeline.read.input_files import PIECE_BYTES, Digested, InputFile, is_compressed
 
 
 @dataclass(frozen=True)
@@ -105,13 +106,10 @@ def sha256_of(path: str | Path, size_bytes: int | None = None) -> str:
     """The checksum of a file, or of its first bytes; empty if it cannot be read."""
     try:
         with open(path, "rb") as file:
-            if size_bytes is None:
-                return hashlib.file_digest(file, "sha256").hexdigest()
-            digest, left = hashlib.sha256(), size_bytes
-            while left and (data := file.read(min(left, 1 << 20))):
-                digest.update(data)
-                left -= len(data)
-            return digest.hexdigest()
+            digested = Digested(file, sys.maxsize if size_bytes is None else size_bytes)
+            while digested.read(PIECE_BYTES):
+                pass
+            return digested.sha256
     except OSError:
         return ""
 

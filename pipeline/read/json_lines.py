@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from squall.pipeline.feed.increment import PartPlace, Written
 from squall.pipeline.read.input_files import InputFile, balance, opened
 from squall.pipeline.read.lines import MAX_RAW_BYTES
-from squall.pipeline.write.increment import PartPlace, Written
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,7 +87,7 @@ def check_records(
 
 
 def _check(root: str, files: Sequence[InputFile], place: PartPlace, by_line: bool) -> Written:
-    from squall.pipeline.write.part_writer import PartWriter
+    from squall.pipeline.feed.part_writer import PartWriter
 
     writer = PartWriter(place, {})
     for file in files:

@@ -15,7 +15,7 @@ import pytest
 
 from squall.engine.errors import UsageError
 from squall.pipeline.feed.manifest import Manifest, PartFile, Partition, load_manifest
-from squall.pipeline.write.staging import clear_orphans, siblings, staged
+from squall.pipeline.feed.staging import clear_orphans, siblings, staged
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,7 +48,7 @@ def names(path: Path) -> list[str]:
 CHILD = """
 import os, sys
 from pathlib import Path
-from squall.pipeline.write.staging import staged
+from squall.pipeline.feed.staging import staged
 with staged(Path(sys.argv[1]), True) as staging:
     (staging / "rows").mkdir()
     print(staging.name, flush=True)

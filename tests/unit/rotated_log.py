@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from squall.engine.clock import NS_PER_SEC
-from squall.pipeline.tail.log_reader import LogReader
+from squall.pipeline.log_reader import LogReader
 
 LOOK_NS = NS_PER_SEC // 10
 QUIET_SECS = 2.0

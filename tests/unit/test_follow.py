@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from squall.cli.data import spark as command
 from squall.pipeline import prepare as module
+from squall.pipeline.feed.increment import first_manifest
 from squall.pipeline.prepare import ChangedMeanwhile, NothingYet, Prepared, follow
-from squall.pipeline.write.increment import first_manifest
 from tests.schemas import mistakes
 
 

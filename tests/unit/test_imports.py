@@ -68,7 +68,7 @@ READS_FEEDS = frozenset(
     for name in (
         "feed/__init__", "feed/feed_spout", "feed/manifest", "feed/part_reader", "feed/shares",
         "feed/sources", "feed/text_source", "sink/__init__", "sink/directory", "sink/parquet_sink",
-        "sink/table", "tail/__init__", "tail/log_reader", "tail/tail_spout",
+        "sink/table", "log_reader", "tail_spout",
     )
 )
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from squall.engine.errors import UsageError
+from squall.pipeline.feed.increment import PartPlace
 from squall.pipeline.feed.part_reader import PartReader
-from squall.pipeline.write.increment import PartPlace
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
-from squall.pipeline.write.part_writer import ROW_GROUP_BYTES, PartWriter  # noqa: E402
+from squall.pipeline.feed.part_writer import ROW_GROUP_BYTES, PartWriter  # noqa: E402
 
 
 def test_row_groups_are_small_and_each_flipped_bit_is_noticed(tmp_path: Path) -> None:

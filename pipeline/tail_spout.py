@@ -3,7 +3,7 @@
 Guarantees
     * Every line of the log is emitted until it is acked or a dead letter, also if the file was rotated once or more,
       under way or while nothing ran: renamed, or copied and cut. What cannot be read, as its file was removed,
-      compressed or cut before, is told as an error; see `pipeline.tail.log_reader`.
+      compressed or cut before, is told as an error; see `pipeline.log_reader`.
     * The message id of a line, (life of its file, place in it), is the same after a restart.
 
 Relies on lines that are whole when they end. Thread: the task's.
@@ -21,7 +21,7 @@ from squall.engine.api.replaying import Record, ReplayingSpout
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import text_of_error
-from squall.pipeline.tail.log_reader import Generation, LogReader
+from squall.pipeline.log_reader import Generation, LogReader
 
 if TYPE_CHECKING:
     from squall.engine.api.context import TopologyContext
