@@ -28,7 +28,7 @@ import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import partial
 from http.cookies import CookieError, SimpleCookie
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs
 
 import msgspec
@@ -38,9 +38,6 @@ from squall.engine.foreign.text import plain
 from squall.ipc.private import naming, opener
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
-
-if TYPE_CHECKING:
-    from itsdangerous import TimestampSigner
 
 CODE_SECS, SESSION_SECS = 600, 7 * 24 * 3600
 BODY_BYTES = 1 << 20
@@ -73,6 +70,10 @@ class UiAddress(msgspec.Struct, frozen=True):
     epoch: str
     """Of this process alone: codes for an earlier one are void, so none works twice."""
 
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
 
 def token_of(run_dir: RunDir) -> str:
     """The token of a cluster; made if there is none. UsageError if its file is empty."""
@@ -92,18 +93,15 @@ def token_of(run_dir: RunDir) -> str:
 
 def running_address(run_dir: RunDir) -> UiAddress | None:
     """Where the page is; None if no process serves it."""
+    address = last_address(run_dir)
+    return address if address and process.lives(address.pid, address.started_ticks) else None
+
+
+def last_address(run_dir: RunDir) -> UiAddress | None:
+    """Where the page was served last, whether the process lives or not."""
     try:
-        address = msgspec.json.decode(run_dir.ui_address.read_bytes(), type=UiAddress)
+        return msgspec.json.decode(run_dir.ui_address.read_bytes(), type=UiAddress)
     except (FileNotFoundError, msgspec.DecodeError):
-        return None
-    return address if process.lives(address.pid, address.started_ticks) else None
-
-
-def earlier_port(run_dir: RunDir) -> int | None:
-    """The port that the last process served the page at, whether it lives or not."""
-    try:
-        return int(msgspec.json.decode(run_dir.ui_address.read_bytes(), type=UiAddress).url.rpartition(":")[2])
-    except (FileNotFoundError, ValueError):
         return None
 
 
@@ -148,47 +146,41 @@ class Access:
         self._used: set[bytes] = set()
         self.is_tls = address.url.startswith("https:")
         # Cookies do not know ports: two clusters of one machine must not take each other's for theirs.
-        self.cookie = f"squall-{address.url.rpartition(':')[2]}"
+        self.cookie = f"squall-{address.port}"
 
-    def _signer(self, salt: str) -> TimestampSigner:
+    def _signed(self, salt: str) -> str:
         from itsdangerous import TimestampSigner
 
-        return TimestampSigner(self._token(), salt=salt)
+        return TimestampSigner(self._token(), salt=salt).sign(secrets.token_urlsafe(9)).decode()
 
-    @property
-    def _codes(self) -> TimestampSigner:
-        return self._signer(f"code {self._epoch}")
+    def _nonce(self, salt: str, text: str, max_age: int) -> bytes | None:
+        """What was signed; None if that was not here, or too long ago."""
+        from itsdangerous import BadSignature, TimestampSigner
 
-    @property
-    def _sessions(self) -> TimestampSigner:
-        return self._signer("session")
+        try:
+            return TimestampSigner(self._token(), salt=salt).unsign(text, max_age=max_age)
+        except BadSignature:
+            return None
 
     def code(self) -> str:
         """A code that works once."""
-        return self._codes.sign(secrets.token_urlsafe(9)).decode()
+        return self._signed(f"code {self._epoch}")
 
     def session_for(self, code: str) -> str | None:
         """A session for a code; None if it is wrong, too old, or was used."""
-        from itsdangerous import BadSignature
-
-        try:
-            nonce = self._codes.unsign(code, max_age=CODE_SECS)
-        except BadSignature:
-            return None
-        if nonce in self._used:
+        nonce = self._nonce(f"code {self._epoch}", code, CODE_SECS)
+        if nonce is None or nonce in self._used:
             return None
         self._used.add(nonce)
-        return self._sessions.sign(secrets.token_urlsafe(9)).decode()
+        return self._signed("session")
 
     def is_session(self, cookies: str) -> bool:
         """Whether a Cookie header holds a session of ours."""
-        from itsdangerous import BadSignature
-
         try:
-            self._sessions.unsign(SimpleCookie(cookies)[self.cookie].value, max_age=SESSION_SECS)
-        except (KeyError, CookieError, BadSignature):
+            cookie = SimpleCookie(cookies)[self.cookie].value
+        except (KeyError, CookieError):
             return False
-        return True
+        return self._nonce("session", cookie, SESSION_SECS) is not None
 
     def is_token(self, authorization: str) -> bool:
         """Whether an Authorization header holds the token."""

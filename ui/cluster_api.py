@@ -68,9 +68,11 @@ class ClusterApi:
 
     def topologies(self) -> list[dict[str, Any]]:
         """A row for each topology."""
-        return [self._row(self.sampler.latest(name)) for name in self.sampler.names()]
+        return list(map(self.row, self.sampler.names()))
 
-    def _row(self, sample: Sample) -> dict[str, Any]:
+    def row(self, name: str) -> dict[str, Any]:
+        """A topology in short."""
+        sample = self.sampler.latest(name)
         document = sample.document
         return {
             **{key: document[key] for key in (
@@ -119,6 +121,14 @@ class ClusterApi:
             for component, counted in now.components.items()
         }
 
+    def activity(self, name: str, window: str) -> dict[str, dict[str, Any]]:
+        """What each component did in one of Storm's windows, with means."""
+        over_secs, counts = self.window(name, WINDOWS[window])
+        return {
+            component: windowed(over_secs, counts.get(component, ComponentCounts()), row["tasks"])
+            for component, row in self.sampler.latest(name).document["components"].items()
+        }
+
     def component(self, name: str, component: str) -> dict[str, Any]:
         """A component: what `topology` tells of it, its tasks and executors, and what it did in Storm's windows."""
         topology = self.topology(name)
@@ -128,10 +138,7 @@ class ClusterApi:
         return {
             "name": component, "component": found,
             "recent": topology["recent"][component],
-            "windows": {
-                window: windowed(over_secs, counts.get(component, ComponentCounts()), found["tasks"])
-                for window, secs in WINDOWS.items() for over_secs, counts in [self.window(name, secs)]
-            },
+            "windows": {window: self.activity(name, window)[component] for window in WINDOWS},
             "tasks": [task for task in self.tasks(name) if task["component"] == component],
             "executors": [each for each in topology["executors"] if each["component"] == component],
         }

@@ -36,7 +36,7 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.daemon import daemon_parser, run_daemon, tell_ready
 from squall.scheduler.common.role import RoleKind
-from squall.ui.access import Access, Guard, UiAddress, earlier_port, running_address, token_of, write_address
+from squall.ui.access import Access, Guard, UiAddress, last_address, running_address, token_of, write_address
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.history import History
 from squall.ui.metrics.measured import metrics_router
@@ -151,18 +151,16 @@ def application(api: ClusterApi, access: Access, names: set[str]) -> Guard:
 
 def listen(run_dir: RunDir, options: UiOptions) -> socket.socket:
     """A socket at the wanted port, or at the first free one. UsageError if there is none."""
-    if options.port is not None:
-        ports = [options.port]
-    else:
-        ports = [port for port in (earlier_port(run_dir),) if port] + list(range(FIRST_PORT, FIRST_PORT + PORTS_TRIED))
-    why: OSError | None = None
-    for port in ports:
+    earlier = last_address(run_dir)
+    ports = [*([earlier.port] if earlier else []), *range(FIRST_PORT, FIRST_PORT + PORTS_TRIED)]
+    why = ""
+    for port in ports if options.port is None else [options.port]:
         try:
             family = socket.getaddrinfo(options.host, port, type=socket.SOCK_STREAM)[0][0]
             return socket.create_server((options.host, port), family=family, backlog=CONNECTIONS)
         except OSError as error:
-            why = error
-    raise UsageError(f"cannot serve at {options.host}:{ports[-1]}: {why.strerror if why else 'no port'}")
+            why = f"cannot serve at {options.host}:{port}: {error.strerror}"
+    raise UsageError(why)
 
 
 def _otlp_sender(api: ClusterApi, endpoint: str) -> Any:

@@ -25,23 +25,24 @@ from squall.scheduler.client.described import describe
 from squall.scheduler.client.job import Job
 from squall.ui.charts import component_rates
 
-COLUMNS = (
-    "component", "kind", "tasks", "executed/s", "emitted/s", "ms/tuple", "capacity", "in queue", "failed", "errors",
-)
+COLUMNS = {
+    "component": "name", "kind": "kind", "tasks": "tasks", "executed/s": "executed_per_sec",
+    "emitted/s": "emitted_per_sec", "ms/tuple": "execute_latency_ms", "capacity": "capacity", "in queue": "in_queue",
+    "failed": "failed", "errors": "errors",
+}
+"""Title -> key in the description of a component, or among its rates."""
 _BUSY = 0.8
 """Capacity from which a component is the bottleneck, or soon will be."""
 _ERRORS_SHOWN = 5
-Row = tuple[str, str, int, float, float, float, float, int, int, int]
+Row = tuple[Any, ...]
+"""The values of a component, by column."""
 
 
 def rows_of(before: dict[str, Any], now: dict[str, Any]) -> list[Row]:
     """Return a row for each component, with the rates of the time between two descriptions."""
     rates = component_rates(before, now, now["duration_secs"] - before["duration_secs"])
     return [
-        (
-            name, row["kind"], row["tasks"], rates[name]["executed_per_sec"], rates[name]["emitted_per_sec"],
-            rates[name]["execute_latency_ms"], rates[name]["capacity"], row["in_queue"], row["failed"], row["errors"],
-        )
+        tuple(map({**row, **rates[name], "name": name}.__getitem__, COLUMNS.values()))
         for name, row in now["components"].items()
     ]
 

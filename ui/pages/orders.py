@@ -23,10 +23,10 @@ def confirm(
 
         async def go() -> None:
             button.disable()
-            if await order(carry_out, f"{title}: done"):
-                dialog.close()
-            else:
+            if await order(carry_out, f"{title}: done") is None:
                 button.enable()
+            else:
+                dialog.close()
 
         with ui.element("div").classes("sq-row").style("justify-content:flex-end;margin-top:12px"):
             ui.button("Cancel", on_click=dialog.close, color=None).props("flat no-caps autofocus")
@@ -85,9 +85,9 @@ class Orders:
                         max=row["tasks_fixed"], precision=0,
                     ).classes("w-full").props("dense")
 
-        def carry_out() -> None:
+        def carry_out() -> str:
             executors = {key[3:]: int(box.value) for key, box in given.items() if key != "workers" and box.value}
-            self._api.rebalance(self._name, int(given["workers"].value), executors)
+            return self._api.rebalance(self._name, int(given["workers"].value), executors)
 
         what = "It is drained for up to its message timeout, and spread anew."
         confirm(f"Rebalance {text(self._name)}", what, "Rebalance", carry_out, fields)

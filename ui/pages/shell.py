@@ -239,12 +239,12 @@ def duration(secs: float | None) -> str:
     return " ".join(found[:2]) or "0 s"
 
 
-async def order(what: Callable[[], Any], done: str) -> bool:
-    """Carry out an order beside the event loop, and tell how it went. Return whether it did."""
+async def order(what: Callable[[], Any], done: str) -> Any:
+    """Carry out an order beside the event loop, and tell how it went. Return its answer, None if it was refused."""
     try:
-        await run.io_bound(what)
+        answer = await run.io_bound(what)
     except SquallError as error:
         ui.notify(plain(error), type="negative", multi_line=True, close_button="OK", timeout=10_000)
-        return False
+        return None
     ui.notify(done, type="positive")
-    return True
+    return answer

@@ -105,11 +105,10 @@ class TopologyPage:
         rates, latency = document["rates"], document["latency_ms"]
         self._status.set_text(document["status"])
         self._status.style(f"background:{STATUS_COLOURS.get(document['status'], ERROR)}")
-        ready = sum(worker["state"] == "ready" for worker in document["workers"])
-        tasks = sum(row["tasks"] for row in document["components"].values())
+        row = self._api.row(self._name)
         self._about.set_text(
-            f"up for {duration(document['uptime_secs'])} · {ready} of {document['workers_wanted']} workers ready · "
-            f"{len(document['components'])} components · {tasks} tasks"
+            f"up for {duration(row['uptime_secs'])} · {row['workers_ready']} of {row['workers_wanted']} workers ready"
+            f" · {len(document['components'])} components · {row['tasks']} tasks"
         )
         self._tiles.show({
             "messages acked/s": number(rates["acked_per_sec"]),

@@ -49,9 +49,9 @@ class Traces:
     async def _begin(self) -> None:
         message_id = (self._id.value or "").strip()
         secs, sample = float(self._secs.value), 0.0 if message_id else float(self._sample.value)
-        begun = dict[str, Any]()
         api, name = self._api, self._name
-        if not await order(lambda: begun.update(api.begin_trace(name, message_id, sample, secs)), "Following."):
+        begun = await order(lambda: api.begin_trace(name, message_id, sample, secs), "Following.")
+        if begun is None:
             return
         if self._trace_id:
             self._api.end_watch(self._trace_id)
@@ -148,8 +148,8 @@ class TupleList:
                                 "None are shown." if api.read_only else "None yet.", rows_per_page=0)
 
     async def _begin(self) -> None:
-        begun = dict[str, Any]()
-        if await order(lambda: begun.update(self._api.begin_tap(self._name, self._component)), "Watching."):
+        begun = await order(lambda: self._api.begin_tap(self._name, self._component), "Watching.")
+        if begun is not None:
             self._tap_id = begun["id"]
 
     def update(self) -> None:
@@ -175,11 +175,12 @@ class Profiler:
             self._links = ui.element("div")
 
     async def _draw(self) -> None:
-        worker, secs, made = self._worker.value, float(self._secs.value), dict[str, Any]()
+        worker, secs = self._worker.value, float(self._secs.value)
         self._button.disable()
-        if worker and await order(lambda: made.update(self._api.profile(self._name, worker, secs)), "Drawn."):
+        drawn = await order(lambda: self._api.profile(self._name, worker, secs), "Drawn.") if worker else None
+        if drawn is not None:
             with self._links:
-                ui.link(f"{worker}, {secs:g} s", f"/api/squall/v1/profiles/{made['id']}", new_tab=True)
+                ui.link(f"{worker}, {secs:g} s", f"/api/squall/v1/profiles/{drawn['id']}", new_tab=True)
         self._button.enable()
 
     def update(self, document: Mapping[str, Any]) -> None:

@@ -124,8 +124,8 @@ class DeadLetterList:
             self._all.set_visibility(bool(rows))
 
     async def _replay(self, event: Any) -> None:
-        if await order(lambda: self._api.replay(self._name, [event.args]), "Given back to its spout"):
-            self._read()
+        await order(lambda: self._api.replay(self._name, [event.args]), "Given back to its spout")
+        self._read()
 
     def _replay_all(self) -> None:
         what = "Every dead letter is given back to its spout, which emits it again."

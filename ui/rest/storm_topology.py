@@ -45,19 +45,9 @@ def _stats(kind: str, done: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _done(api: ClusterApi, sample: Sample, window: str) -> dict[str, dict[str, Any]]:
-    """What each component did in a window. UsageError if there is no such window."""
-    hint(window)
-    over_secs, counts = api.window(sample.document["name"], WINDOWS[window])
-    return {
-        name: windowed(over_secs, counts.get(name, ComponentCounts()), component["tasks"])
-        for name, component in sample.document["components"].items()
-    }
-
-
 def topology_page(api: ClusterApi, id: str, window: str = ALL_TIME) -> dict[str, Any]:
-    sample = by_id(api, id)
-    done = _done(api, sample, window)
+    sample, pretty_window = by_id(api, id), hint(window)
+    done = api.activity(sample.document["name"], window)
     rows: dict[str, list[dict[str, Any]]] = {"spout": [], "bolt": []}
     for name, component in sample.document["components"].items():
         kind = component["kind"]
@@ -67,7 +57,7 @@ def topology_page(api: ClusterApi, id: str, window: str = ALL_TIME) -> dict[str,
         })
     return {
         **topology_row(sample), "msgTimeout": sample.conf["message_timeout_secs"], "window": window,
-        "windowHint": hint(window), **_DEBUG, "configuration": configuration(sample),
+        "windowHint": pretty_window, **_DEBUG, "configuration": configuration(sample),
         "visualizationTable": visualization_table(sample), "workers": worker_rows(sample),
         "topologyStats": [_topology_stats(api, sample, each) for each in WINDOWS], "spouts": rows["spout"],
         "bolts": rows["bolt"],
@@ -119,7 +109,7 @@ def component_page(api: ClusterApi, id: str, component: str, window: str = ALL_T
     if component not in document["components"]:
         raise Unknown(f"topology {document['name']} has no component {component!r:.80}")
     row = document["components"][component]
-    kind, done = row["kind"], {each: _done(api, sample, each)[component] for each in WINDOWS}
+    kind, done = row["kind"], {each: api.activity(document["name"], each)[component] for each in WINDOWS}
     windows = [{"window": each, "windowPretty": hint(each), **_stats(kind, done[each])} for each in WINDOWS]
     return {
         "componentType": kind, "id": component, "name": document["name"], "executors": row["executors"],
@@ -183,8 +173,8 @@ def by_executor(sample: Sample, name: str) -> Iterator[tuple[dict[str, Any], dic
 
 
 def metrics(api: ClusterApi, id: str, window: str = ALL_TIME) -> dict[str, Any]:
-    sample = by_id(api, id)
-    done = _done(api, sample, window)
+    sample, pretty_window = by_id(api, id), hint(window)
+    done = api.activity(sample.document["name"], window)
     rows: dict[str, list[dict[str, Any]]] = {"spout": [], "bolt": []}
     for name, component in sample.document["components"].items():
         outputs, kind = by_output(component, done[name]), component["kind"]
@@ -193,7 +183,7 @@ def metrics(api: ClusterApi, id: str, window: str = ALL_TIME) -> dict[str, Any]:
         rows[kind].append({
             "id": name, **sent, **{key: _column(answered, own) for key, own in _METRICS[kind].items()},
         })
-    return {"window": window, "window-hint": hint(window), "spouts": rows["spout"], "bolts": rows["bolt"]}
+    return {"window": window, "window-hint": pretty_window, "spouts": rows["spout"], "bolts": rows["bolt"]}
 
 
 _METRICS = {
@@ -236,7 +226,8 @@ def lag(api: ClusterApi, id: str) -> list[dict[str, Any]]:
 
 def visualization(api: ClusterApi, id: str, window: str = ALL_TIME) -> dict[str, Any]:
     sample = by_id(api, id)
-    done = _done(api, sample, window)
+    hint(window)
+    done = api.activity(sample.document["name"], window)
     return {
         name: {
             ":type": component["kind"], ":capacity": done[name]["capacity"],
