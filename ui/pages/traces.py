@@ -12,8 +12,8 @@ from nicegui import ui
 from squall.engine.plural import plural
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.pages.look import AXIS, CALM, ERROR, LINES, WARM
-from squall.ui.pages.shell import Table, card, number, order, small_button, text
-from squall.ui.tracing.way import perfetto
+from squall.ui.pages.shell import Table, card, order, small_button, text
+from squall.ui.tracing.way import outcome_of, perfetto
 
 _SAMPLES = {0.1: "1 in 10", 0.01: "1 in 100", 0.001: "1 in 1,000", 1.0: "every message"}
 _SECS = {5: "5 s", 10: "10 s", 60: "1 min"}
@@ -86,7 +86,7 @@ class Traces:
                 data = json.dumps(perfetto([way])).encode()
                 small_button("Perfetto file", "download", lambda: ui.download(data, "trace.json"))
             for count, attempt in enumerate(way["attempts"], 1):
-                ui.label(_told(count, attempt)).classes("sq-soft")
+                ui.label(text(f"Attempt {count}: {outcome_of(attempt)}")).classes("sq-soft")
                 hops = attempt["hops"][:_MOST_HOPS]
                 if hops:
                     ui.echart(_timeline(hops)).style(f"height:{90 + 26 * len(hops)}px;width:100%").props(
@@ -101,13 +101,6 @@ def _row(way: Mapping[str, Any]) -> dict[str, Any]:
         **last, "message_id": way["message_id"], "colour": _OUTCOMES[last["outcome"]],
         "attempts": len(way["attempts"]), "hops": len(last["hops"]), "values": way["values"][:120],
     }
-
-
-def _told(count: int, attempt: Mapping[str, Any]) -> str:
-    took = "" if attempt["took_ms"] is None else f" after {number(attempt['took_ms'], 2)} ms"
-    why = attempt["failure"]
-    where = f": {why['reason']} in {why['component']}[{why['task']}]: {why['error']}" if why else ""
-    return text(f"Attempt {count}: {attempt['outcome']}{took}{where}")
 
 
 def _timeline(hops: list[dict[str, Any]]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from squall.engine.errors import UsageError
 from squall.scheduler.client.job import Job
 from squall.scheduler.records.watches import Event, WatchFiles
 from squall.ui.sampler import Unknown
-from squall.ui.tracing.way import described, ways_of
+from squall.ui.tracing.way import ways_of
 
 MOST = 16
 _KEPT_SECS = 600.0
@@ -53,9 +53,9 @@ class Watching:
         """The components of the topology."""
         return list(dict.fromkeys(self._component_of.values()))
 
-    def place(self, task: int) -> tuple[str, int]:
-        """The component of a task, and the task."""
-        return self._component_of.get(task, "?"), task
+    def component_of(self, task: int) -> str:
+        """The component of a task."""
+        return self._component_of.get(task, "?")
 
     def keep(self) -> None:
         """Let it go on, if it may. Call it every few seconds."""
@@ -124,7 +124,7 @@ class WatchDesk:
         """The ways of the messages that were followed so far, oldest first, and whether it has ended."""
         with self._lock:
             begun = self._of(trace_id, is_tap=False)
-            ways = [described(way, begun.watching.place) for way in ways_of(begun.events)]
+            ways = ways_of(begun.events, begun.watching.component_of)
             return {"id": trace_id, "topology": begun.topology, "ended": begun.ended, "messages": ways}
 
     def tap(self, tap_id: str) -> dict[str, Any]:

@@ -9,13 +9,11 @@ Relies on: one clock for all workers. Pure. Thread: any.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 Event = Sequence[Any]
-Place = Callable[[int], tuple[str, int]]
-"""Task -> its component and the task."""
 
 
 @dataclass
@@ -39,33 +37,9 @@ class Hop:
     failed: bool = False
 
 
-@dataclass
-class Attempt:
-    """One emit of a message, and what came of it."""
-
-    root: int
-    task: int
-    emitted_ns: int
-    hops: list[Hop] = field(default_factory=list)
-    outcome: str = "open"
-    """"acked", "failed", or "open"."""
-    ended_ns: int | None = None
-    failure: dict[str, Any] | None = None
-    """Reason, component, task, error and number of the attempt."""
-
-
-@dataclass
-class Way:
-    """A message, with all its attempts that were seen, oldest first."""
-
-    message_id: str
-    values: str
-    task: int
-    attempts: list[Attempt] = field(default_factory=list)
-
-
-def ways_of(events: Iterable[Event]) -> list[Way]:
-    """The ways of all messages in the events of a trace, oldest first."""
+def ways_of(events: Iterable[Event], component_of: Callable[[int], str]) -> list[dict[str, Any]]:
+    """Describe the ways of all messages in the events of a trace, oldest first, as documents; times in ms, `began_ms`
+    counts from the emit."""
     by_root: dict[int, list[Event]] = defaultdict(list)
     emits = []
     for event in sorted(events, key=lambda event: event[1]):
@@ -76,26 +50,31 @@ def ways_of(events: Iterable[Event]) -> list[Way]:
             by_root[event[3]].append(event)
         elif kind in ("left", "arrived", "acked", "failed"):
             by_root[event[2]].append(event)
-    ways: dict[tuple[int, str], Way] = {}
+    ways: dict[tuple[int, str], dict[str, Any]] = {}
+    first_ns: dict[tuple[int, str], int] = {}
     for _, emitted_ns, root, task, message_id, values in emits:
-        way = ways.setdefault((task, message_id), Way(message_id, values, task))
-        way.attempts.append(_attempt(root, task, emitted_ns, by_root[root]))
+        key = task, message_id
+        way = ways.setdefault(key, {
+            "message_id": message_id, "values": values, "spout": component_of(task), "task": task, "attempts": [],
+        })
+        began_ms = _ms(first_ns.setdefault(key, emitted_ns), emitted_ns)
+        attempt = _attempt(emitted_ns, by_root[root], component_of)
+        way["attempts"].append({"root": f"{root:016x}", "began_ms": began_ms, **attempt})
     return list(ways.values())
 
 
-def _attempt(root: int, task: int, emitted_ns: int, events: list[Event]) -> Attempt:
-    attempt = Attempt(root, task, emitted_ns)
-    hops = attempt.hops
+def _attempt(emitted_ns: int, events: list[Event], component_of: Callable[[int], str]) -> dict[str, Any]:
+    hops: list[Hop] = []
+    outcome, ended_ns, failure = "open", None, None
     for event in events:
         kind = event[0]
         if kind == "left":
             _, left_ns, _, edge, source, stream, target, tuples = event
             hops.append(Hop(source, target, stream, tuples, left_ns, edge))
-        elif kind == "acked":
-            attempt.outcome, attempt.ended_ns = "acked", event[1]
-        elif kind == "failed":
-            attempt.outcome, attempt.ended_ns = "failed", event[1]
-            attempt.failure = dict(zip(("reason", "component", "task", "error", "attempt"), event[4:], strict=True))
+        elif kind in ("acked", "failed"):
+            outcome, ended_ns = kind, event[1]
+        if kind == "failed":
+            failure = dict(zip(("reason", "component", "task", "error", "attempt"), event[4:], strict=True))
     for event in events:
         if event[0] == "arrived":
             _, arrived_ns, _, edge, source, stream, target = event
@@ -105,12 +84,12 @@ def _attempt(root: int, task: int, emitted_ns: int, events: list[Event]) -> Atte
                 hop.arrived_ns = arrived_ns
     for event in events:
         if event[0] == "executed":
-            _, begun_ns, ended_ns, _, edge, task, _, together, failed = event
+            _, begun_ns, ended, _, edge, task, _, together, failed = event
             fit = [hop for hop in hops if hop.target == task and hop.left_ns <= begun_ns]
             if (hop := _of_edge(fit, edge)) is not None:
                 hop.begun_ns = begun_ns if hop.begun_ns is None else hop.begun_ns
-                hop.ended_ns, hop.failed = ended_ns, hop.failed or failed
-                hop.execute_ns += ended_ns - begun_ns
+                hop.ended_ns, hop.failed = ended, hop.failed or failed
+                hop.execute_ns += ended - begun_ns
                 hop.together += together
     for hop in hops:
         hop.parent = max(
@@ -118,7 +97,10 @@ def _attempt(root: int, task: int, emitted_ns: int, events: list[Event]) -> Atte
              if other.target == hop.source and other.begun_ns is not None and other.begun_ns <= hop.left_ns),
             key=lambda index: hops[index].begun_ns or 0, default=None,
         )
-    return attempt
+    return {
+        "outcome": outcome, "failure": failure, "took_ms": _ms(emitted_ns, ended_ns),
+        "hops": [_described(hop, hops, emitted_ns, component_of) for hop in hops],
+    }
 
 
 def _of_edge(hops: list[Hop], edge: int) -> Hop | None:
@@ -126,33 +108,16 @@ def _of_edge(hops: list[Hop], edge: int) -> Hop | None:
     return next((hop for hop in hops if hop.edge == edge), hops[-1] if hops else None)
 
 
-def described(way: Way, place: Place) -> dict[str, Any]:
-    """A way as a document of the types that JSON knows; times in ms, `began_ms` counts from the emit."""
-    component, task = place(way.task)
-    return {
-        "message_id": way.message_id, "values": way.values, "spout": component, "task": task,
-        "attempts": [
-            {
-                "root": f"{attempt.root:016x}", "outcome": attempt.outcome, "failure": attempt.failure,
-                "took_ms": _ms(attempt.emitted_ns, attempt.ended_ns),
-                "began_ms": _ms(way.attempts[0].emitted_ns, attempt.emitted_ns),
-                "hops": [_described_hop(hop, attempt, place) for hop in attempt.hops],
-            }
-            for attempt in way.attempts
-        ],
-    }
-
-
-def _described_hop(hop: Hop, attempt: Attempt, place: Place) -> dict[str, Any]:
-    source, target = place(hop.source), place(hop.target)
-    emitted_ns = before_ns = attempt.emitted_ns
+def _described(hop: Hop, hops: list[Hop], emitted_ns: int, component_of: Callable[[int], str]) -> dict[str, Any]:
+    before_ns = emitted_ns
     if hop.parent is not None:
-        before_ns = attempt.hops[hop.parent].ended_ns or hop.left_ns
+        before_ns = hops[hop.parent].ended_ns or hop.left_ns
     # Its way begins where the execution ends that emitted it: it waits to be sent, with others. One that left before
     # that end was sent by a full batch.
     ready_ns = min(before_ns, hop.left_ns)
     return {
-        "from": source[0], "from_task": source[1], "stream": hop.stream, "to": target[0], "to_task": target[1],
+        "from": component_of(hop.source), "from_task": hop.source, "stream": hop.stream,
+        "to": component_of(hop.target), "to_task": hop.target,
         "tuples": hop.tuples, "together": hop.together, "parent": hop.parent, "failed": hop.failed,
         "began_ms": _ms(emitted_ns, ready_ns),
         "transport_ms": _ms(ready_ns, hop.arrived_ns), "queue_ms": _ms(hop.arrived_ns, hop.begun_ns),
@@ -164,8 +129,16 @@ def _ms(begin_ns: int | None, end_ns: int | None) -> float | None:
     return None if begin_ns is None or end_ns is None else round((end_ns - begin_ns) / 1e6, 3)
 
 
+def outcome_of(attempt: Mapping[str, Any]) -> str:
+    """Say what came of an attempt, after how long, and why it failed."""
+    took = "" if attempt["took_ms"] is None else f" after {attempt['took_ms']:,.2f} ms"
+    why = attempt["failure"]
+    where = f": {why['reason']} in {why['component']}[{why['task']}]: {why['error']}" if why else ""
+    return f"{attempt['outcome']}{took}{where}"
+
+
 def perfetto(ways: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Described ways as a trace in the JSON format that ui.perfetto.dev and chrome://tracing open: a process for each
+    """Ways as a trace in the JSON format that ui.perfetto.dev and chrome://tracing open: a process for each
     message and attempt, a track for each task; times in us since its first emit."""
     events: list[dict[str, Any]] = []
     for number, way in enumerate(ways, 1):

@@ -20,7 +20,7 @@ from squall.cli.screen import Block, Grid, show
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.plural import plural
 from squall.ui.tracing.watching import Watching
-from squall.ui.tracing.way import described, perfetto, ways_of
+from squall.ui.tracing.way import outcome_of, perfetto, ways_of
 
 _POLL_SECS = 0.05
 _LAST_SECS = 0.2
@@ -76,8 +76,7 @@ def trace_command(
                 break
         time.sleep(_LAST_SECS)
         events += watching.events()
-        place = watching.place
-    ways = [described(way, place) for way in ways_of(events)]
+    ways = ways_of(events, watching.component_of)
     if perfetto_file is not None:
         json.dump(perfetto(ways), perfetto_file)
     show(as_json, {"topology": name, "messages": ways}, _blocks(ways))
@@ -93,15 +92,9 @@ def _blocks(ways: list[dict[str, Any]]) -> list[Block]:
     blocks: list[Block] = []
     for way in ways:
         for number, attempt in enumerate(way["attempts"], 1):
-            took = "" if attempt["took_ms"] is None else f" after {attempt['took_ms']:,.2f} ms"
-            why = attempt["failure"]
-            where = f": {why['reason']} in {why['component']}[{why['task']}]: {why['error']}" if why else ""
             again = f", attempt {number}" if len(way["attempts"]) > 1 else ""
-            blocks.append(
-                f"message {way['message_id']} of {way['spout']}[{way['task']}]{again}: "
-                f"{attempt['outcome']}{took}{where}"
-            )
-            blocks.append(_hops(attempt["hops"]))
+            of_message = f"message {way['message_id']} of {way['spout']}[{way['task']}]{again}"
+            blocks += [f"{of_message}: {outcome_of(attempt)}", _hops(attempt["hops"])]
     return blocks
 
 
