@@ -63,9 +63,9 @@ class TableFile:
         self._writer.write_table(table, row_group_size=-(-table.num_rows // groups))
         self._held, self._held_bytes = [], 0
 
-    def close(self, *, even_empty: bool = False) -> PartFile | None:
+    def close(self) -> PartFile | None:
         """Complete the file. Return None if it had no row and was not made."""
-        if self._held or (even_empty and self._writer is None):
+        if self._held:
             self._flush()
         if self._writer is None:
             return None

@@ -53,7 +53,7 @@ def test_one_message_is_followed_until_it_is_acked(cluster: Standing) -> None:
     client_dir, client = connect_to(str(cluster.path))
     with client:
         desk = WatchDesk(lambda name: job_named(client, client_dir, name))
-        trace_id = desk.begin_trace("words", message_id="5", secs=60.0)
+        trace_id = desk.begin_trace("words", "5", 0.0, 60.0)
         killed()
         found = wait_for("the message", lambda: [
             attempt for way in desk.trace(trace_id)["messages"] for attempt in way["attempts"]

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -29,6 +30,7 @@ from squall.engine.flow.row_counts import RowCounts
 from squall.ipc.board import HEADER_WATCHES, Board
 from squall.ipc.rundir import RunDir
 from squall.scheduler.records.watches import WatchFiles
+from squall.ui.tracing.watching import WatchDesk
 from squall.ui.tracing.way import perfetto, ways_of
 from tests.unit.lab import forwards_plain
 from tests.unit.rig import Does, DoesBasic, copy_component
@@ -180,6 +182,12 @@ def test_a_tuple_that_did_not_arrive_is_shown_as_such() -> None:
     [hop] = way["attempts"][0]["hops"]
     assert [way["message_id"], *map(hop.get, ("transport_ms", "queue_ms", "execute_ms"))] == ["m", None, None, None]
     assert ways_of([left, ("executed", 30, 40, 1 << 16, 5, 2, 1, 1, False)], str) == []
+
+
+def test_messages_that_have_no_trees_cannot_be_followed() -> None:
+    job = Mock(record=Mock(conf={"ackers": 0}))
+    with pytest.raises(UsageError, match="has no ackers"):
+        WatchDesk(lambda name: job).begin_trace("t", "1", 0.0, 1.0)
 
 
 def test_a_watch_ends_by_itself_unless_it_is_kept(tmp_path: Path) -> None:

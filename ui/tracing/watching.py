@@ -22,6 +22,8 @@ from squall.ui.tracing.way import ways_of
 MOST = 16
 _KEPT_SECS = 600.0
 """How long the result of a watch is kept after its end."""
+_MOST_PER_SEC = 10
+"""Most tuples of a tap that each worker shows."""
 _ROWS = 200
 """Most tuples of a tap that are kept."""
 _LEASE_SECS = 20.0
@@ -33,25 +35,23 @@ class Watching:
     def __init__(self, job: Job, secs: float, *, kept: bool = False, **what: Any) -> None:
         """`kept`: it ends some seconds after the last call of `keep`, so that it does not outlive a process that is
         killed. `what`: the fields of `scheduler.records.watches.WatchRequest`. UsageError if the topology does not
-        run, or for a trace if it has no ackers."""
+        run, for a trace if it has no ackers, for a tap if it has no such component."""
         view = job.view()
         if view is None:
             raise UsageError(f"{job.name} waits for a free slot: there is nothing to watch")
-        if "component" not in what and job.record.conf["ackers"] == 0:
+        component, self._component_of = what.get("component"), view.component_of
+        if component is None and job.record.conf["ackers"] == 0:
             raise UsageError(f"{job.name} has no ackers (setting ackers): its messages have no trees to follow")
+        known = list(dict.fromkeys(view.component_of.values()))
+        if component is not None and component not in known:
+            raise Unknown(f"{job.name} has no component {component!r:.80}; components: {', '.join(known)}")
         self._files = WatchFiles(job.run_dir, job.id)
-        self._component_of = view.component_of
         self._job, self._ends_secs = job, time.monotonic() + secs
         self._request = self._files.begin(view.board, min(secs, _LEASE_SECS) if kept else secs, **what)
 
     @property
     def id(self) -> str:
         return self._request.id
-
-    @property
-    def components(self) -> list[str]:
-        """The components of the topology."""
-        return list(dict.fromkeys(self._component_of.values()))
 
     def component_of(self, task: int) -> str:
         """The component of a task."""
@@ -92,32 +92,28 @@ class WatchDesk:
         self._begun: dict[str, _Begun] = {}
         self._lock = threading.Lock()
 
-    def begin_trace(self, name: str, message_id: str = "", sample: float = 0.0, secs: float = 10.0) -> str:
+    def begin_trace(self, name: str, message_id: str, sample: float, secs: float) -> str:
         """Follow a message, or a share of the messages; returns the id of the trace. UsageError for both or none."""
         if bool(message_id) == bool(sample) or not 0.0 <= sample <= 1.0:
             raise UsageError("a trace needs either a message_id or a sample above 0 up to 1")
         every = max(1, round(1 / sample)) if sample else 0
         return self._begin(name, secs, message_id=message_id, every=every)
 
-    def begin_tap(self, name: str, component: str, secs: float = 60.0, most_per_sec: int = 10) -> str:
+    def begin_tap(self, name: str, component: str, secs: float) -> str:
         """Show tuples of a component; returns the id of the tap."""
-        return self._begin(name, secs, component=component, most_per_sec=most_per_sec)
+        return self._begin(name, secs, component=component, most_per_sec=_MOST_PER_SEC)
 
-    def _begin(self, name: str, secs: float, component: str = "", **what: Any) -> str:
+    def _begin(self, name: str, secs: float, **what: Any) -> str:
         with self._lock:
             self._forget()
             if len(self._begun) >= MOST:
                 raise UsageError(f"there are {MOST} traces and taps already: end one, or wait")
             job = self._job_of(name)
             try:
-                watching = Watching(job, secs, component=component, **what)
+                watching = Watching(job, secs, **what)
             finally:
                 job.close()
-            if component and component not in watching.components:
-                watching.end()
-                known = ", ".join(watching.components)
-                raise Unknown(f"{name} has no component {component!r:.80}; components: {known}")
-            self._begun[watching.id] = _Begun(name, watching, time.monotonic() + secs, component)
+            self._begun[watching.id] = _Begun(name, watching, time.monotonic() + secs, what.get("component", ""))
             return watching.id
 
     def trace(self, trace_id: str) -> dict[str, Any]:
