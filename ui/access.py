@@ -25,13 +25,17 @@ import hmac
 import ipaddress
 import os
 import secrets
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from functools import partial
 from http.cookies import CookieError, SimpleCookie
-from typing import Any
-from urllib.parse import parse_qs
 
 import msgspec
+from itsdangerous import BadSignature, TimestampSigner
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocketClose
 
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import plain
@@ -42,7 +46,7 @@ from squall.scheduler.common import process
 CODE_SECS, SESSION_SECS = 600, 7 * 24 * 3600
 BODY_BYTES = 1 << 20
 SLOW_SECS = 20.0
-CSRF_HEADER = b"x-squall-csrf"
+CSRF_HEADER = "x-squall-csrf"
 _POLICY = (
     b"default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
     b"img-src 'self' data: blob:; font-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'self'; "
@@ -52,13 +56,9 @@ _POLICY = (
 _HEADERS = [
     (b"content-security-policy", _POLICY), (b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer")
 ]
+# Closed, for the server waits without end for the rest of a second request: 199 strangers would lock the page.
+_OWN_HEADERS = {"connection": "close", "cache-control": "no-store"}
 HOW_TO = "`squall ui --link` prints a new link"
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class UiAddress(msgspec.Struct, frozen=True):
@@ -149,14 +149,10 @@ class Access:
         self.cookie = f"squall-{address.port}"
 
     def _signed(self, salt: str) -> str:
-        from itsdangerous import TimestampSigner
-
         return TimestampSigner(self._token(), salt=salt).sign(secrets.token_urlsafe(9)).decode()
 
     def _nonce(self, salt: str, text: str, max_age: int) -> bytes | None:
         """What was signed; None if that was not here, or too long ago."""
-        from itsdangerous import BadSignature, TimestampSigner
-
         try:
             return TimestampSigner(self._token(), salt=salt).unsign(text, max_age=max_age)
         except BadSignature:
@@ -190,7 +186,7 @@ class Access:
 class Guard:
     """The ASGI application that lets requests through to another."""
 
-    def __init__(self, app: App, access: Access, names: set[str], read_only: bool) -> None:
+    def __init__(self, app: ASGIApp, access: Access, names: set[str], read_only: bool) -> None:
         """`names`: those by which this machine may be asked, besides its addresses and localhost."""
         self._app, self._access, self._read_only = app, access, read_only
         self._names = {"localhost", *names}
@@ -202,62 +198,62 @@ class Guard:
         if scope.get("method") == "HEAD":
             # The server leaves out the body.
             scope = {**scope, "method": "GET"}
-        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        headers, is_http = Headers(scope=scope), scope["type"] == "http"
         send = _with_limits(send)
         if refusal := self._stranger(headers):
             await _refuse(scope, receive, send, 403, refusal)
-        elif scope["type"] == "http" and scope["path"] == "/healthz":
-            await _answer(send, 200, "ok\n")
-        elif scope["type"] == "http" and scope["path"] == "/enter":
+        elif is_http and scope["path"] == "/healthz":
+            await PlainTextResponse("ok\n", headers=_OWN_HEADERS)(scope, receive, send)
+        elif is_http and scope["path"] == "/enter":
             await self._enter(scope, receive, send)
         elif why := self._unknown(headers):
             await _refuse(scope, receive, send, 401, why)
         elif refusal := self._forbidden(scope, headers):
             await _refuse(scope, receive, send, 403, refusal)
-        elif int(_digits(headers.get(b"content-length", "0"))) > BODY_BYTES:
+        elif int(_digits(headers.get("content-length", "0"))) > BODY_BYTES:
             await _refuse(scope, receive, send, 413, f"A body may have {BODY_BYTES} bytes.")
         else:
-            await self._app(scope, _counted(receive) if scope["type"] == "http" else receive, send)
+            await self._app(scope, _counted(receive) if is_http else receive, send)
 
-    def _stranger(self, headers: dict[bytes, str]) -> str:
+    def _stranger(self, headers: Headers) -> str:
         """Why a request is not meant for us, or not from our page; "" if it may be."""
-        host = headers.get(b"host", "")
+        host = headers.get("host", "")
         name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
         if name.lower() not in self._names and not _is_address(name.strip("[]")):
             return "This is not the host that you asked for."
-        origin = headers.get(b"origin")
+        origin = headers.get("origin")
         if origin is not None and origin != f"{'https' if self._access.is_tls else 'http'}://{host}":
             return "This request comes from another page."
         return ""
 
-    def _unknown(self, headers: dict[bytes, str]) -> str:
+    def _unknown(self, headers: Headers) -> str:
         """Why a client may not come in; "" if it may."""
-        given, access = headers.get(b"authorization"), self._access
+        given, access = headers.get("authorization"), self._access
         try:
-            known = access.is_session(headers.get(b"cookie", "")) if given is None else access.is_token(given)
+            known = access.is_session(headers.get("cookie", "")) if given is None else access.is_token(given)
         except (UsageError, OSError) as error:
             return plain(error)
         return "" if known else f"You have no session here: {HOW_TO}."
 
-    def _forbidden(self, scope: Scope, headers: dict[bytes, str]) -> str:
+    def _forbidden(self, scope: Scope, headers: Headers) -> str:
         """Why a known client may not do this; "" if it may."""
         if scope["type"] != "http" or scope["method"] == "GET":
             return ""
         if self._read_only:
             return "This server is read-only."
-        if b"authorization" not in headers and CSRF_HEADER not in headers:
+        if "authorization" not in headers and CSRF_HEADER not in headers:
             return "A change by a browser's session needs the header X-Squall-CSRF: 1."
         return ""
 
     async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
-        code = parse_qs(scope["query_string"].decode("latin-1")).get("code", [""])[0]
+        code = Request(scope).query_params.get("code", "")
         session = self._access.session_for(code) if scope["method"] == "GET" else None
         if session is None:
             await _refuse(scope, receive, send, 401, f"This link was used, or is too old: {HOW_TO}.")
             return
         cookie = f"{self._access.cookie}={session}; Path=/; Max-Age={SESSION_SECS}; HttpOnly; SameSite=Strict"
         cookie += "; Secure" if self._access.is_tls else ""
-        await _answer(send, 303, "", [(b"location", b"/"), (b"set-cookie", cookie.encode())])
+        await Response(None, 303, {**_OWN_HEADERS, "location": "/", "set-cookie": cookie})(scope, receive, send)
 
 
 def _is_address(name: str) -> bool:
@@ -301,24 +297,14 @@ async def _refuse(scope: Scope, receive: Receive, send: Send, status: int, why: 
     """Answer with a line: a small page to browsers, JSON to programs."""
     if scope["type"] == "websocket":
         await receive()
-        await send({"type": "websocket.close", "code": 1008, "reason": why})
+        await WebSocketClose(1008, why)(scope, receive, send)
         return
-    accepts = dict(scope["headers"]).get(b"accept", b"")
-    if b"text/html" not in accepts:
-        body = msgspec.json.encode({"error": why}).decode()
-        await _answer(send, status, body, [(b"content-type", b"application/json")])
+    if "text/html" not in Headers(scope=scope).get("accept", ""):
+        await JSONResponse({"error": why}, status, _OWN_HEADERS)(scope, receive, send)
         return
     html = (
         "<!doctype html><meta name=viewport content='width=device-width'><title>Squall</title><style>"
         "body{font:1rem/1.5 system-ui;margin:20vh auto;max-width:32rem;padding:0 1rem;color-scheme:light dark}</style>"
         f"<h1>Squall</h1><p>{why}</p>"
     )
-    await _answer(send, status, html, [(b"content-type", b"text/html; charset=utf-8")])
-
-
-async def _answer(send: Send, status: int, text: str, headers: list[tuple[bytes, bytes]] | None = None) -> None:
-    body = text.encode()
-    # Closed, for the server waits without end for the rest of a second request: 199 strangers would lock the page.
-    sized = [(b"connection", b"close"), (b"content-length", b"%d" % len(body)), (b"cache-control", b"no-store")]
-    await send({"type": "http.response.start", "status": status, "headers": [*sized, *(headers or [])]})
-    await send({"type": "http.response.body", "body": body})
+    await HTMLResponse(html, status, _OWN_HEADERS)(scope, receive, send)

@@ -28,10 +28,8 @@ from squall.ui.charts import component_rates, marks_of, points_of, rates_of, win
 from squall.ui.history import DAY_SECS, ComponentCounts, History, row_of
 from squall.ui.processes import Processes, Profiles
 from squall.ui.sampler import Sample, Sampler, Unknown
-from squall.ui.tracing.watching import WatchDesk
+from squall.ui.watching import WatchDesk
 
-LINES = 1000
-"""Most lines of logs in one answer."""
 _LOG_BYTES = 4 << 20
 """How much of a worker's log is searched, from its end."""
 ALL_TIME = ":all-time"
@@ -94,7 +92,7 @@ class ClusterApi:
             "recent_latency_ms": _recent_latency(sample),
         }
 
-    def history(self, name: str, window_secs: float = 3600.0, points: int = 300) -> dict[str, Any]:
+    def history(self, name: str, window_secs: float, points: int) -> dict[str, Any]:
         """Rates, pending messages and latencies of the last `window_secs`, at most a day, and what happened meanwhile:
         {"step_secs", "points", "marks"}. A point without values is a gap, in which nobody looked."""
         sample, secs = self.sampler.latest(name), min(window_secs, DAY_SECS)
@@ -106,9 +104,10 @@ class ClusterApi:
             "marks": marks_of(self.run_dir, sample, rows, sample.at_unix_secs - secs),
         }
 
-    def window(self, name: str, secs: float | None = None) -> tuple[float, dict[str, ComponentCounts]]:
-        """What each component did in the last `secs` seconds, by default since the submission, and over how many
-        seconds that is, as far as it is known."""
+    def window(self, name: str, window: str) -> tuple[float, dict[str, ComponentCounts]]:
+        """What each component did in one of Storm's windows, and over how many seconds that is, as far as it is
+        known."""
+        secs = WINDOWS[window]
         sample = self.sampler.latest(name)
         now, age_secs = row_of(sample), float(sample.document["uptime_secs"])
         then = None
@@ -122,8 +121,8 @@ class ClusterApi:
         }
 
     def activity(self, name: str, window: str) -> dict[str, dict[str, Any]]:
-        """What each component did in one of Storm's windows, with means."""
-        over_secs, counts = self.window(name, WINDOWS[window])
+        """Return what each component did in a window, with means."""
+        over_secs, counts = self.window(name, window)
         return {
             component: windowed(over_secs, counts.get(component, ComponentCounts()), row["tasks"])
             for component, row in self.sampler.latest(name).document["components"].items()
@@ -168,7 +167,7 @@ class ClusterApi:
         keys = ("deaths", "errors", "failures", "close_errors")
         return {"stopped": read_stopped(self.run_dir, document["id"]), **{key: document[key] for key in keys}}
 
-    def logs(self, name: str, worker: str = "", search: str = "", limit: int = LINES) -> list[dict[str, str]]:
+    def logs(self, name: str, worker: str, search: str, limit: int) -> list[dict[str, str]]:
         """The last lines of its workers' logs that hold a text, oldest first for each worker. Only the last 4 MiB of
         each log are searched."""
         topology_id = self.sampler.latest(name).document["id"]
@@ -177,7 +176,7 @@ class ClusterApi:
             for who in LogTail(self.run_dir.worker_logs(topology_id)).workers if worker in ("", who)
             for line in self._last_lines(topology_id, who) if search in line
         ]
-        return found[-min(limit, LINES):]
+        return found[-limit:]
 
     def _last_lines(self, topology_id: str, worker: str) -> list[str]:
         node, _, port = worker.rpartition(":")
@@ -243,7 +242,7 @@ class ClusterApi:
         self._check_writable()
         return self._ledger(name).give_back(ids)
 
-    def begin_trace(self, name: str, message_id: str = "", sample: float = 0.0, secs: float = 10.0) -> dict[str, Any]:
+    def begin_trace(self, name: str, message_id: str, sample: float, secs: float) -> dict[str, Any]:
         """Follow the messages with an id, or a share of all; returns the trace, as `trace` does."""
         self._check_writable()
         return self.trace(self._desk.begin_trace(name, message_id, sample, secs))
@@ -266,7 +265,7 @@ class ClusterApi:
         self._check_writable()
         self._desk.end(watch_id)
 
-    def profile(self, name: str, worker: str, secs: float = 10.0) -> dict[str, Any]:
+    def profile(self, name: str, worker: str, secs: float) -> dict[str, Any]:
         """Draw a flame graph of where a worker spends the next seconds; returns its id."""
         self._check_writable()
         workers = {row["worker"]: row["pid"] for row in self.sampler.latest(name).document["workers"]}

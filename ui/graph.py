@@ -9,6 +9,7 @@ Pure. Thread: any.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from graphlib import TopologicalSorter
 
 _SWEEPS = 6
 
@@ -24,7 +25,9 @@ def layers_of(names: Sequence[str], edges: Iterable[tuple[str, str]]) -> list[li
     for sender, receivers in after.items():
         for receiver in receivers:
             before[receiver].append(sender)
-    depth = _depths(after, before)
+    depth: dict[str, int] = {}
+    for name in TopologicalSorter(before).static_order():
+        depth[name] = max((depth[sender] + 1 for sender in before[name]), default=0)
     layers: list[list[str]] = [[] for _ in range(max(depth.values(), default=-1) + 1)]
     for name in names:
         layers[depth[name]].append(name)
@@ -67,17 +70,3 @@ def _without_circles(after: Mapping[str, list[str]]) -> dict[str, list[str]]:
             else:
                 del path[name]
     return kept
-
-
-def _depths(after: Mapping[str, list[str]], before: Mapping[str, list[str]]) -> dict[str, int]:
-    """The longest way to each component from one that nobody sends to."""
-    missing = {name: len(senders) for name, senders in before.items()}
-    ready = [name for name, count in missing.items() if not count]
-    depth = dict.fromkeys(ready, 0)
-    for name in ready:
-        for receiver in after[name]:
-            depth[receiver] = max(depth.get(receiver, 0), depth[name] + 1)
-            missing[receiver] -= 1
-            if not missing[receiver]:
-                ready.append(receiver)
-    return depth

@@ -41,8 +41,8 @@ class Processes:
         self._lock = threading.Lock()
         self._rows: list[dict[str, Any]] = []
         self._at_secs = -float("inf")
-        self._spent: dict[int, tuple[float, float]] = {}
-        """Pid -> when it was looked at, and the seconds of CPU that it had taken."""
+        self._seen: dict[int, psutil.Process] = {}
+        """By pid; each knows what CPU it had taken when it was asked last."""
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each, in the order of roles and names; `cpu_percent` is null at the first look, 100 is one core."""
@@ -52,20 +52,18 @@ class Processes:
             return self._rows
 
     def _look(self) -> list[dict[str, Any]]:
-        rows, spent = [], {}
+        rows, seen = [], {}
         own = psutil.Process()
         for row in describe_processes([*processes_of(self._run_dir), *([own] if role_of(own) is not None else [])]):
             with contextlib.suppress(psutil.Error, OSError):
-                times, now = psutil.Process(row.pid).cpu_times(), time.monotonic()
-                spent[row.pid] = now, times.user + times.system
-                before = self._spent.get(row.pid)
+                process = seen[row.pid] = self._seen.get(row.pid) or psutil.Process(row.pid)
+                cpu_percent = process.cpu_percent()
                 rows.append({
                     "name": ":".join(str(part) for part in (row.node, row.port) if part is not None),
                     **to_document(row), "topology": row.topology or "",
-                    "cpu_percent": round((spent[row.pid][1] - before[1]) / (now - before[0]) * 100, 1)
-                    if before else None,
+                    "cpu_percent": cpu_percent if row.pid in self._seen else None,
                 })
-        self._spent = spent
+        self._seen = seen
         return rows
 
 

@@ -15,8 +15,8 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from squall.engine.api.user_metrics import MetricReading
 from squall.engine.errors import ClusterError, SquallError, UsageError
@@ -68,11 +68,9 @@ OnSample = Callable[[str, Sample], None]
 """Called with the id of a topology and a look at it."""
 
 
-@dataclass
-class _Watched:
+class _Watched(NamedTuple):
     job: Job
     latest: Sample
-    made_secs: float = field(default_factory=time.monotonic)
 
 
 class Sampler:
@@ -187,7 +185,9 @@ class Sampler:
         before = report if watched is None else watched.latest.report
         document = describe(self.run_dir, job, before, report)
         made = time.monotonic()
-        was, secs = (document, 0.0) if watched is None else (watched.latest.document, made - watched.made_secs)
+        was, secs = document, 0.0
+        if watched is not None:
+            was, secs = watched.latest.document, made - watched.latest.at_monotonic_secs
         readings = job.readings_reported
         sample = Sample(
             time.time(), made, secs, document, was, report,
@@ -195,5 +195,5 @@ class Sampler:
             0 if (view := job.view()) is None else view.assignment.version, job.record.conf,
         )
         with self._lock:
-            self._watched[record.name] = _Watched(job, sample, made)
+            self._watched[record.name] = _Watched(job, sample)
         self._on_sample(record.id, sample)

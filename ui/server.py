@@ -39,7 +39,7 @@ from squall.scheduler.common.role import RoleKind
 from squall.ui.access import Access, Guard, UiAddress, last_address, running_address, token_of, write_address
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.history import History
-from squall.ui.metrics.measured import metrics_router
+from squall.ui.measured import metrics_router
 from squall.ui.rest.squall_api import squall_router
 from squall.ui.rest.storm_api import storm_router
 from squall.ui.sampler import Sampler
@@ -165,7 +165,7 @@ def listen(run_dir: RunDir, options: UiOptions) -> socket.socket:
 
 def _otlp_sender(api: ClusterApi, endpoint: str) -> Any:
     try:
-        from squall.ui.metrics.otlp import OtlpSender
+        from squall.ui.otlp import OtlpSender
     except ImportError as error:
         raise UsageError(f"--otlp needs more packages: pip install 'squall[otlp]' ({error})") from None
     return OtlpSender(api, endpoint)
@@ -178,19 +178,14 @@ def serve(
     options.check()
     if running_address(run_dir) is not None:
         raise UsageError(f"a web page runs for the cluster in {run_dir.path} already: `squall ui --link` prints a link")
-    history = History(run_dir.ui_history)
-    sampler = Sampler(run_dir, history.add)
-    api = ClusterApi(sampler, options.read_only, history)
-    sender = None if options.otlp is None else _otlp_sender(api, options.otlp)
-    try:
-        with listen(run_dir, options) as listener:
-            asyncio.run(_serve(api, options, listener, tell, lifeline))
-    finally:
-        if sender is not None:
-            sender.close()
-        api.close()
-        sampler.close()
-        history.close()
+    with (
+        contextlib.closing(History(run_dir.ui_history)) as history,
+        contextlib.closing(Sampler(run_dir, history.add)) as sampler,
+        contextlib.closing(ClusterApi(sampler, options.read_only, history)) as api,
+        contextlib.nullcontext() if options.otlp is None else contextlib.closing(_otlp_sender(api, options.otlp)),
+        listen(run_dir, options) as listener,
+    ):
+        asyncio.run(_serve(api, options, listener, tell, lifeline))
 
 
 async def _serve(

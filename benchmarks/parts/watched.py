@@ -17,7 +17,7 @@ from benchmarks.rounds import Yardstick, alternate
 from benchmarks.word_count import squall_run
 from squall import Job, LocalCluster
 from squall.ui.access import link_of, running_address
-from squall.ui.tracing.watching import Watching
+from squall.ui.watching import Watching
 
 Around = Callable[[Job], AbstractContextManager[object]]
 WORKERS = 2

@@ -16,7 +16,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from squall.engine.errors import UsageError
@@ -36,21 +36,26 @@ def staged(target: Path, overwrite: bool) -> Iterator[Path]:
     """Make a directory beside `target` whose content becomes part of it if the block succeeds, and is removed
     otherwise. Where there is a feed already, the files join it, and the manifest of the staging directory replaces its;
     with `overwrite`, its other files are removed then. A block that makes no manifest changes nothing."""
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        staging, lock = _claim(target)
-    except OSError as error:
-        raise UsageError(f"feed {target} cannot be written: {error.strerror} ({error.filename})") from error
-    try:
+    staging = target.with_name(f"{target.name}.tmp-prepare-{os.getpid()}")
+    with ExitStack() as stack:
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with _locked(target.parent):
+                for leftover in siblings(target):
+                    _clear(leftover, target)
+                _check_target(target)
+                staging.mkdir()
+                # A dead run's directory is not locked.
+                stack.enter_context(_locked(staging))
+        except OSError as error:
+            raise UsageError(f"feed {target} cannot be written: {error.strerror} ({error.filename})") from error
+        # After a publication, nothing has this name.
+        stack.callback(shutil.rmtree, staging, ignore_errors=True)
         yield staging
         if (staging / MANIFEST_NAME).exists():
             _publish(staging, target)
             if overwrite:
                 clear_orphans(target, load_manifest(target).file_names)
-    finally:
-        # After a publication, nothing has this name.
-        shutil.rmtree(staging, ignore_errors=True)
-        os.close(lock)
 
 
 def siblings(target: Path) -> list[Path]:
@@ -63,11 +68,11 @@ def siblings(target: Path) -> list[Path]:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Wait for the lock of a folder, and hold it meanwhile."""
+def _locked(folder: Path, how: int = fcntl.LOCK_EX) -> Iterator[None]:
+    """Take the lock of a folder, and hold it meanwhile. By default, wait for it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        fcntl.flock(descriptor, how)
         yield
     finally:
         os.close(descriptor)
@@ -80,28 +85,12 @@ def _check_target(target: Path) -> None:
         raise UsageError(f"{target} holds something other than a feed (no {MANIFEST_NAME}); choose another directory")
 
 
-def _claim(target: Path) -> tuple[Path, int]:
-    """Make a staging directory. Returns it and its lock's descriptor: a dead run's directory is not locked."""
-    with _locked(target.parent):
-        for leftover in siblings(target):
-            _clear(leftover, target)
-        _check_target(target)
-        staging = target.with_name(f"{target.name}.tmp-prepare-{os.getpid()}")
-        staging.mkdir()
-        lock = os.open(staging, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-    return staging, lock
-
-
 def _clear(leftover: Path, target: Path) -> None:
-    lock = os.open(leftover, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(leftover)
+        with _locked(leftover, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            shutil.rmtree(leftover)
     except BlockingIOError:
         raise UsageError(f"feed {target} is in use: another squall prepare is writing it ({leftover.name})") from None
-    finally:
-        os.close(lock)
 
 
 def _publish(staging: Path, target: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-from squall.ui.metrics.measured import FAMILIES
+from squall.ui.measured import FAMILIES
 from tests.process.ui_parts import served
 
 

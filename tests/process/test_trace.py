@@ -11,7 +11,7 @@ import pytest
 
 from squall.scheduler.client.standing import connect_to, job_named
 from squall.scheduler.records.watches import WatchFiles
-from squall.ui.tracing.watching import WatchDesk
+from squall.ui.watching import WatchDesk
 from tests.process.standing_tools import ENDLESS, Standing
 from tests.process.waiting import wait_for
 

@@ -30,7 +30,7 @@ from squall import (
 from squall.ipc.rundir import RunDir
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.history import History
-from squall.ui.metrics.otlp import OtlpSender
+from squall.ui.otlp import OtlpSender
 from squall.ui.sampler import Sampler
 from squall.ui.server import api_app
 from tests.process.waiting import wait_for

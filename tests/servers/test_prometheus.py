@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from squall.ui.metrics.measured import FAMILIES
+from squall.ui.measured import FAMILIES
 from tests.needs import require
 from tests.process.ui_parts import Served, served
 from tests.process.waiting import wait_for

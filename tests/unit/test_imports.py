@@ -55,7 +55,7 @@ WALL_CLOCK_ALLOWED = {
     "squall/cli/steering/clean.py": "how old files are",
     "scheduler/worker/metrics_consumer.py": "when an interval ended, for users' programs",
     "ui/sampler.py": "when a look was made, for charts",
-    "ui/metrics/otlp.py": "when a value was measured, for its receiver",
+    "ui/otlp.py": "when a value was measured, for its receiver",
     "scheduler/records/dead_letters.py": "when a message was given up, for people",
     "scheduler/records/daemon_deaths.py": "when a daemon died, for people",
     "scheduler/client/standing.py": "how long ago a topology was submitted, for people",

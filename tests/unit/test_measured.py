@@ -12,7 +12,7 @@ import pytest
 from squall.engine.api.user_metrics import UserMetrics
 from squall.ipc.rundir import RunDir
 from squall.ui.access import token_in
-from squall.ui.metrics.measured import Distribution, families
+from squall.ui.measured import Distribution, families
 from tests.unit.test_ui_history import NOON, sample
 
 

@@ -30,8 +30,8 @@ from squall.engine.flow.row_counts import RowCounts
 from squall.ipc.board import HEADER_WATCHES, Board
 from squall.ipc.rundir import RunDir
 from squall.scheduler.records.watches import WatchFiles
-from squall.ui.tracing.watching import WatchDesk
-from squall.ui.tracing.way import perfetto, ways_of
+from squall.ui.watching import WatchDesk
+from squall.ui.way import perfetto, ways_of
 from tests.unit.lab import forwards_plain
 from tests.unit.rig import Does, DoesBasic, copy_component
 from tests.unit.wired import wired

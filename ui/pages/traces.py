@@ -13,7 +13,7 @@ from squall.engine.plural import plural
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.pages.look import AXIS, CALM, ERROR, LINES, WARM
 from squall.ui.pages.shell import Table, card, order, small_button, text
-from squall.ui.tracing.way import outcome_of, perfetto
+from squall.ui.way import outcome_of, perfetto
 
 _SAMPLES = {0.1: "1 in 10", 0.01: "1 in 100", 0.001: "1 in 1,000", 1.0: "every message"}
 _SECS = {5: "5 s", 10: "10 s", 60: "1 min"}

@@ -24,7 +24,9 @@ from squall.scheduler.client.statuses import (
     WorkerDeath,
     WorkerError,
 )
-from squall.ui.cluster_api import LINES
+
+LINES = 1000
+"""Most lines of logs in one answer."""
 
 
 class RefusalDocument(TypedDict):

@@ -70,7 +70,7 @@ def configuration(sample: Sample) -> dict[str, Any]:
 
 
 def _topology_stats(api: ClusterApi, sample: Sample, window: str) -> dict[str, Any]:
-    over_secs, counts = api.window(sample.document["name"], WINDOWS[window])
+    over_secs, counts = api.window(sample.document["name"], window)
     components = sample.document["components"]
     spouts = total([done for name, done in counts.items() if components[name]["kind"] == "spout"])
     done = windowed(over_secs, spouts, 1)

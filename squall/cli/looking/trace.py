@@ -19,8 +19,8 @@ from squall.cli.output import note, say
 from squall.cli.screen import Block, Grid, show
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.plural import plural
-from squall.ui.tracing.watching import Watching
-from squall.ui.tracing.way import outcome_of, perfetto, ways_of
+from squall.ui.watching import Watching
+from squall.ui.way import outcome_of, perfetto, ways_of
 
 _POLL_SECS = 0.05
 _LAST_SECS = 0.2

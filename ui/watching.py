@@ -17,7 +17,7 @@ from squall.engine.errors import UsageError
 from squall.scheduler.client.job import Job
 from squall.scheduler.records.watches import Event, WatchFiles
 from squall.ui.sampler import Unknown
-from squall.ui.tracing.way import ways_of
+from squall.ui.way import ways_of
 
 MOST = 16
 _KEPT_SECS = 600.0

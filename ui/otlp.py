@@ -24,7 +24,7 @@ from squall.engine.api.user_metrics import COUNTER, GAUGE
 from squall.engine.errors import SquallError
 from squall.engine.report.repeats import Repeats
 from squall.ui.cluster_api import ClusterApi
-from squall.ui.metrics.measured import Distribution, Family, families
+from squall.ui.measured import Distribution, Family, families
 
 _exporter_log = logging.getLogger(OTLPMetricExporter.__module__)
 
