@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import psutil
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.process.cli import start
 from tests.process.ports import free_ports
@@ -29,6 +29,10 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("browser")]  # o
 def shows(page: Page, text: str) -> None:
     """It does, or will."""
     expect(page.get_by_text(text)).to_be_visible()
+
+
+def press(place: Page | Locator, name: str, role: Any = "button") -> None:
+    place.get_by_role(role, name=name).click()
 
 
 def is_live(page: Page) -> None:
@@ -68,9 +72,9 @@ def test_the_topology_is_used_by_keys_and_names_the_slow_bolt_and_the_poisoned_r
         expect(hint).to_contain_text(f"Bottleneck: {EVIL} works")
         expect(hint).to_contain_text("1 message was given up")
         expect(page.locator(".nicegui-echart")).to_have_count(4)
-        page.get_by_role("tab", name="Errors").click()
+        press(page, "Errors", "tab")
         shows(page, "ui_topology.py, line")
-        page.get_by_role("tab", name="Dead letters").click()
+        press(page, "Dead letters", "tab")
         shows(page, "value 7")
         expect(page.get_by_text("cannot take").first).to_contain_text(EVIL)
 
@@ -110,9 +114,9 @@ def test_a_component_shows_streams_and_errors_with_control_characters_made_plain
         expect(page.get_by_text("cannot take").first).to_contain_text("\\x1b[31m\\u202e")
         tasks = page.locator("section", has=page.get_by_role("heading", name="Tasks"))
         expect(tasks.locator("tbody tr")).to_have_count(2)
-        page.get_by_role("button", name="Show for a minute").click()
+        press(page, "Show for a minute")
         expect(page.get_by_role("cell", name="('value").first).to_be_visible()
-        page.get_by_role("link", name=EVIL).click()
+        press(page, EVIL, "link")
         expect(page.locator("h1")).to_have_text(EVIL)
         assert page.locator("img").count() == 0
 
@@ -130,11 +134,11 @@ def test_logs_are_searched(chromium: Browser, page_cluster: Standing) -> None:
 
 def test_messages_are_followed_and_drawn(chromium: Browser, page_cluster: Standing) -> None:
     with page_at(chromium, page_cluster, "/topology/words?tab=traces") as page:
-        page.get_by_role("button", name="Follow").click()
+        press(page, "Follow")
         expect(page.get_by_role("status").filter(has_text="messages seen")).to_be_visible()
         expect(page.get_by_label("Hops of attempt 1").locator("canvas")).to_be_visible()
         with page.expect_download() as download:
-            page.get_by_role("button", name="Perfetto file").click()
+            press(page, "Perfetto file")
         assert download.value.suggested_filename == "trace.json"
 
 
@@ -144,7 +148,7 @@ def test_a_profile_is_drawn_and_linked_while_the_page_stays_connected(
     with page_at(chromium, page_cluster, "/topology/words?tab=workers") as page:
         anew: list[str] = []
         page.on("websocket", lambda made: anew.append(made.url))
-        page.get_by_role("button", name="Draw").click()
+        press(page, "Draw")
         drawn = page.get_by_role("link", name="node-1:6700, 10 s")
         expect(drawn).to_be_visible()
         assert "<svg" in page.request.get(page.url.partition("/topology")[0] + str(drawn.get_attribute("href"))).text()
@@ -194,11 +198,11 @@ def ask(page: Page, button: str, word: str) -> None:
 def test_orders_wait_for_a_confirmation_and_wrong_ones_say_why(chromium: Browser, page_cluster: Standing) -> None:
     with page_at(chromium, page_cluster, "/topology/words") as page:
         inactive, slow = page.locator(".sq-chip", has_text="INACTIVE"), page.get_by_text("Broken on purpose: slow")
-        page.get_by_role("button", name="Deactivate").click()
-        page.get_by_role("button", name="Cancel").click()
+        press(page, "Deactivate")
+        press(page, "Cancel")
         expect(page.get_by_role("dialog")).to_have_count(0)
         assert page_cluster.described("words")["status"] == "ACTIVE"
-        page.get_by_role("toolbar").get_by_role("button", name="Inject").click()
+        press(page.get_by_role("toolbar"), "Inject")
         shows(page, "kill worker count[0] at 3s")
         inject = page.get_by_role("dialog").get_by_role("button", name="Inject")
         page.get_by_label("Fault").fill("nonsense words")
@@ -227,7 +231,7 @@ def test_dead_letters_are_replayed_one_by_one_and_all(chromium: Browser, page_cl
         wait_for("the second burial", lambda: figure("dead_letters") == 2)
         expect(one).to_be_visible()
         before = figure("replayed")
-        page.get_by_role("button", name="Replay all").click()
+        press(page, "Replay all")
         page.get_by_role("dialog").get_by_role("button", name="Replay", exact=True).click()
         wait_for("the replay", lambda: figure("replayed") > before)
 
@@ -235,9 +239,9 @@ def test_dead_letters_are_replayed_one_by_one_and_all(chromium: Browser, page_cl
 def test_rebalance_and_reset(chromium: Browser, page_cluster: Standing) -> None:
     with page_at(chromium, page_cluster, "/topology/words") as page:
         ask(page, "Reset", "Reset")
-        page.get_by_role("toolbar").get_by_role("button", name="Rebalance").click()
+        press(page.get_by_role("toolbar"), "Rebalance")
         page.get_by_role("dialog").get_by_label("Workers", exact=True).fill("1")
-        page.get_by_role("dialog").get_by_role("button", name="Rebalance").click()
+        press(page.get_by_role("dialog"), "Rebalance")
         shows(page, "1 of 1 workers ready")
 
 
@@ -247,7 +251,7 @@ def test_200_components_are_drawn_apart_and_found_by_name(chromium: Browser, pag
         shows(page, "200 components")
         expect(page.locator(".nicegui-echart canvas").first).to_be_visible()
         page.get_by_label("Find components in the graph").fill("step_3_1")
-        page.get_by_role("tab", name="Components").click()
+        press(page, "Components", "tab")
         page.get_by_label("Filter rows").fill("step_9_19")
         expect(page.get_by_role("link", name="step_9_19_of_the_way")).to_be_visible()
         expect(page.get_by_role("link", name="step_9_18_of_the_way")).to_have_count(0)
