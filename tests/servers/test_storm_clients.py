@@ -327,7 +327,11 @@ def test_the_interface_is_storms(tmp_path: Path) -> None:
 
 
 def test_mistakes_by_rest_are_storms(page_cluster: Standing) -> None:
-    for path in ("topology/nobody-1", "log?file=../nimbus.db", "supervisor?id=nobody", "search?file=x"):
+    row = wait_for("the first look of the page", lambda: row_of(page_cluster, "words"))
+    for path in (
+        "topology/nobody-1", f"topology/{row['id']}/component/picky?window=7", "log?file=../nimbus.db",
+        "supervisor?id=nobody", "search?file=x",
+    ):
         with pytest.raises(urllib.error.HTTPError) as caught:
             rest(page_cluster, path)
         with caught.value as answer:

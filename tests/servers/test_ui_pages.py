@@ -76,7 +76,7 @@ def test_the_topology_is_used_by_keys_and_names_the_slow_bolt_and_the_poisoned_r
         shows(page, "ui_topology.py, line")
         press(page, "Dead letters", "tab")
         shows(page, "value 7")
-        expect(page.get_by_text("cannot take").first).to_contain_text(EVIL)
+        expect(page.get_by_role("cell", name="cannot take")).to_contain_text(f"{EVIL} \\x1b[31m\\u202e")
 
 
 @pytest.mark.parametrize(("screen", "tabs", "colours"), [(LAPTOP, TABS[:1], "dark"), (PHONE, TABS, "light")])
@@ -110,7 +110,6 @@ def test_a_component_shows_streams_and_errors_with_control_characters_made_plain
 ) -> None:
     with page_at(chromium, page_cluster, "/topology/words/component/picky") as page:
         expect(page.get_by_role("link", name="source")).to_be_visible()
-        expect(page.get_by_role("link", name=EVIL)).to_be_visible()
         expect(page.get_by_text("cannot take").first).to_contain_text("\\x1b[31m\\u202e")
         tasks = page.locator("section", has=page.get_by_role("heading", name="Tasks"))
         expect(tasks.locator("tbody tr")).to_have_count(2)

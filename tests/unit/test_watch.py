@@ -135,7 +135,8 @@ def test_only_messages_that_were_asked_for_are_followed_and_their_retries_too(wh
     assert len(ways) == followed
     first, second = ways["7"]["attempts"]
     failure = first["failure"]
-    assert (failure["component"], failure["reason"], second["outcome"]) == ("count", "failed", "acked")
+    assert (failure["component"], failure["reason"]) == ("count", "failed")
+    assert [attempt["outcome"] for attempt in (first, second)] == ["failed", "acked"]
     assert [any(hop["failed"] for hop in attempt["hops"]) for attempt in (first, second)] == [True, False]
 
 
@@ -164,7 +165,7 @@ def test_a_way_is_told_as_a_document_and_as_a_perfetto_trace() -> None:
     [attempt] = way["attempts"]
     hops = attempt["hops"]
     assert attempt["outcome"] == "acked"
-    assert way["spout"] == f"c{way['task']}" in {hop["from"] for hop in hops}
+    assert way["spout"] in {hop["from"] for hop in hops}
     spans = [event for event in perfetto([way])["traceEvents"] if event["ph"] == "X"]
     assert len(spans) == 1 + 3 * len(hops)
     assert all(span["dur"] >= 0 and span["ts"] >= 0 for span in spans)
@@ -180,7 +181,7 @@ def test_a_tuple_that_did_not_arrive_is_shown_as_such() -> None:
     emit, left = ("emit", 10, 1 << 16, 1, "m", "()"), ("left", 20, 1 << 16, 5, 1, "default", 2, 1)
     [way] = ways_of([left, emit], str)
     [hop] = way["attempts"][0]["hops"]
-    assert [way["message_id"], *map(hop.get, ("transport_ms", "queue_ms", "execute_ms"))] == ["m", None, None, None]
+    assert (way["message_id"], hop["transport_ms"], hop["execute_ms"]) == ("m", None, None)
     assert ways_of([left, ("executed", 30, 40, 1 << 16, 5, 2, 1, 1, False)], str) == []
 
 
