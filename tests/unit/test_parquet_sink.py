@@ -19,7 +19,7 @@ from squall import (
     TopologyError,
     UsageError,
 )
-from squall.pipeline.sink.directory import SinkDirectory
+from squall.pipeline.sink.parquet_sink import SinkDirectory
 from squall.pipeline.sink.table import infer
 from squall.testing.simulated import SimulatedCluster
 from tests.unit.full_disk import no_room
