@@ -45,8 +45,7 @@ from squall.engine.state.reading import read_component
 from squall.engine.state.records import absorbed, record_store
 from squall.engine.state.records.record_store import RecordStore
 from squall.engine.state.task_store import TaskStore
-from squall.pipeline import log_reader
-from squall.pipeline.sink import parquet_sink
+from squall.pipeline import log_reader, parquet_sink
 from squall.testing import SimulatedCluster
 from tests.chaos.power_loss import FOREVER, Disk
 from tests.process import state_parts as parts

@@ -17,7 +17,7 @@ Guarantees
 Even if any writer is killed at any point, a reader never sees a part of a file, and a file that is written once more is
 the same one. What was published survives a power loss as far as the disk keeps its word (fsync).
 
-Relies on a file system that knows hard links, and on `pipeline.sink.table` for the content of files. Imports pyarrow on
+Relies on a file system that knows hard links, and on `pipeline.sink_table` for the content of files. Imports pyarrow on
 use. Thread: one of its own, as it gathers.
 """
 
@@ -38,7 +38,7 @@ from squall.engine.foreign.disk import sync, sync_directories
 from squall.engine.foreign.text import line_of_error, text_of_error
 from squall.engine.plural import plural
 from squall.engine.state.sinks import ExactSink
-from squall.pipeline.sink.table import Misfits, TableMaker
+from squall.pipeline.sink_table import Misfits, TableMaker
 
 if TYPE_CHECKING:
     from squall.engine.api.context import TopologyContext
