@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from squall.engine.state.windowing.windows import Window as Window
     from squall.engine.state.windowing.windows import WindowedBolt as WindowedBolt
     from squall.pipeline.feed.feed_spout import FeedSpout as FeedSpout
-    from squall.pipeline.sink.parquet_sink import ParquetSink as ParquetSink
+    from squall.pipeline.parquet_sink import ParquetSink as ParquetSink
     from squall.pipeline.tail_spout import TailSpout as TailSpout
     from squall.scheduler.client.cluster import Cluster as Cluster
     from squall.scheduler.client.job import Job as Job
@@ -108,7 +108,7 @@ _HOMES = {
     "engine.state.windowing.windows": "Window WindowedBolt",
     "engine.report.run_report": "RunReport",
     "pipeline.feed.feed_spout": "FeedSpout",
-    "pipeline.sink.parquet_sink": "ParquetSink",
+    "pipeline.parquet_sink": "ParquetSink",
     "pipeline.tail_spout": "TailSpout",
     "scheduler.client.cluster": "Cluster",
     "scheduler.client.job": "Job",

@@ -34,10 +34,9 @@ from squall.engine.api.replaying import Record, ReplayingSpout
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import repr_of, text_of_error
-from squall.pipeline.feed.part_reader import PartReader
+from squall.pipeline.feed.part_reader import PartReader, TextReader, TextSource
 from squall.pipeline.feed.shares import AT_ONCE, Claim, Part, Range, Shares
 from squall.pipeline.feed.sources import ParquetSource, declared_fields, open_feed
-from squall.pipeline.feed.text_source import TextReader, TextSource
 
 if TYPE_CHECKING:
     from squall.engine.api.context import TopologyContext

@@ -45,8 +45,7 @@ from squall.engine.state.reading import read_component
 from squall.engine.state.records import absorbed, record_store
 from squall.engine.state.records.record_store import RecordStore
 from squall.engine.state.task_store import TaskStore
-from squall.pipeline.sink import directory as directory_module
-from squall.pipeline.tail import log_reader
+from squall.pipeline import log_reader, parquet_sink
 from squall.testing import SimulatedCluster
 from tests.chaos.power_loss import FOREVER, Disk
 from tests.process import state_parts as parts
@@ -292,7 +291,7 @@ MUTANTS: dict[str, tuple[Any, ...]] = {
     "directories of stores": ("words", 11, (task_store, _SYNC, _nothing), (record_store, _SYNC, _nothing)),
     "files": ("sinks", 1, (os, "fdatasync", _nothing)),
     "directories of files": ("sinks", 1, (sinks_module, _SYNC, _nothing)),
-    "directories of Parquet files": ("sinks", 5, (directory_module, _SYNC, _nothing)),
+    "directories of Parquet files": ("sinks", 5, (parquet_sink, _SYNC, _nothing)),
     "the list of a log's files": ("positions", 12, (log_reader, _SYNC, _nothing)),
 }
 """What is not synced -> the kind that must notice, and a seed by which it does; owner, name and what stands there

@@ -67,8 +67,7 @@ READS_FEEDS = frozenset(
     f"pipeline/{name}.py"
     for name in (
         "feed/__init__", "feed/feed_spout", "feed/manifest", "feed/part_reader", "feed/shares",
-        "feed/sources", "feed/text_source", "sink/__init__", "sink/directory", "sink/parquet_sink",
-        "sink/table", "log_reader", "tail_spout",
+        "feed/sources", "parquet_sink", "sink_table", "log_reader", "tail_spout",
     )
 )
 

@@ -19,8 +19,8 @@ from squall import (
     TopologyError,
     UsageError,
 )
-from squall.pipeline.sink.directory import SinkDirectory
-from squall.pipeline.sink.table import infer
+from squall.pipeline.parquet_sink import SinkDirectory
+from squall.pipeline.sink_table import infer
 from squall.testing.simulated import SimulatedCluster
 from tests.unit.full_disk import no_room
 from tests.unit.rig import Feeder
