@@ -30,7 +30,7 @@ from squall.engine.state.held_emits import HeldEmits
 from squall.engine.state.reading import read_component
 from squall.engine.state.records import absorbed, lineage, settled
 from squall.engine.state.records.absorbed import Absorbed, Group
-from squall.engine.state.records.record_store import RecordStore
+from squall.engine.state.records.record_store import SharedFile
 from squall.engine.state.sink_task import SinkTask
 from squall.engine.state.task_store import Reader, TaskStore
 from squall.engine.state.windowing.event_time import EventTime
@@ -190,7 +190,7 @@ class _Faults:
             patches.callback(self.close_from, 0)
             patches.enter_context(patch.multiple(TaskStore, begin=failing_begin, write=failing_write, end=dying_end))
             patches.enter_context(patch.object(Lines, "commit", torn_commit))
-            for kind in (TaskStore, Reader):
+            for kind in (TaskStore, Reader, SharedFile):
                 patches.enter_context(patch.object(kind, "__init__", self._noting(kind.__init__)))
             yield
 
@@ -259,8 +259,6 @@ def _replace(cluster: SimulatedCluster, worker: int, faults: _Faults) -> None:
         # As the death of a process does; what is not committed is gone.
         if (commits := getattr(user, "commits", None)) is not None:
             _close(commits.store)
-        elif isinstance(store := getattr(user, "store", None), RecordStore):
-            store.close()
     cluster.kill(worker)
     while cluster.workers[worker] is None:
         opened = len(faults.opened)

@@ -38,7 +38,7 @@ def store(
 ) -> None:
     directory = root / f"count-{task}"
     directory.mkdir(parents=True)
-    with closing(TaskStore(str(directory), "count")) as made, made.changing():
+    with opened(directory) as made, made.changing():
         packed = [(key, pack_value(key, value)) for key, value in items.items()]
         half = len(packed) // 2
         made.put(packed[:half], at=5)
@@ -63,6 +63,10 @@ def dealt(
     plan = Plan([[ExecutorPlan("count", 1, tasks)]], ["here"])
     context = TopologyContext("t", "count", 1 + index, index, "here", 1, plan, str(root))
     return deal(context, reads, declaration, full=full)
+
+
+def opened(directory: Path) -> closing[TaskStore]:
+    return closing(TaskStore(str(directory), "count"))
 
 
 def found(root: Path) -> dict[int, dict[Any, Any]]:
@@ -92,7 +96,7 @@ def test_ages_go_along_and_each_task_knows_what_was_absorbed(tmp_path: Path) -> 
     dealt(tmp_path, 3)
     ages = []
     for path in stores_of(tmp_path, "count"):
-        with closing(TaskStore(str(path.parent), "count")) as made:
+        with opened(path.parent) as made:
             assert made.read("SELECT * FROM absorbed") == [(0, b"group of 0"), (1, b"group of 1")]
             assert (made.meta("shape"), made.meta("dealt")) == (7, 2)
             ages += [at for (at,) in made.read("SELECT at FROM state")]
@@ -112,7 +116,7 @@ def test_event_time_and_results_are_dealt(tmp_path: Path) -> None:
         assert dict(items_of(path)) == {TIME_KEY: {
             "watermark": 6, "times": {1: 8, 2: 3}, "marks": {1: [(4, 9), (5, 9), (7, 20)], 2: [(0, 4)]},
         }}
-        with closing(TaskStore(str(path.parent), "count")) as made:
+        with opened(path.parent) as made:
             left.append(made.read("SELECT place, origin, number FROM results"))
     assert left == [[(1, "o0", 9), (2, "o0", 9), (3, "o2", 9), (4, "o2", 9)], [(1, "o1", 9), (2, "o1", 9)]]
 
