@@ -54,7 +54,7 @@ class Run:
 
     def trees(self) -> tuple[int, ...]:
         """Roots of its trees; 0 stands for none."""
-        return (self.root, *(other for other, _ in self.others))
+        return (self.root, *(other for other, _ in self.others)) if self.others else (self.root,)
 
 
 class FromSource:

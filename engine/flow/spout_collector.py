@@ -12,7 +12,6 @@ Thread: the task's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import chain, compress, islice
 from typing import Any, Protocol
@@ -227,23 +226,24 @@ class SpoutCollector:
         if self.held_back and key_of(message_id, values) in self.held_back:
             self.pending.hold(message_id, routed)
             return []
-        try:
-            return self._begin_tree(out, values, message_id, routed, task)
-        finally:
-            if not self.gathers:
-                self.put_new()
-
-    def _begin_tree(self, out: StreamOut, values: Any, message_id: Any, routed: Any, task: Any) -> list[int]:
-        number = len(self.new_ids)
-        if not number:
-            self.begin_new()
-        self.new_ids.append(message_id)
-        self.new_values.append(routed)
+        number = self._add_new(message_id, routed)
         try:
             return out.append(values, number, self._note, task)
         except BaseException as error:
             self.refuse(number, error)
             raise
+        finally:
+            if not self.gathers:
+                self.put_new()
+
+    def _add_new(self, message_id: Any, routed: Any) -> int:
+        """Take up a message whose tree begins; returns its place among those since `put_new`."""
+        number = len(self.new_ids)
+        if not number:
+            self.begin_new()
+        self.new_ids.append(message_id)
+        self.new_values.append(routed)
+        return number
 
     def begin_new(self) -> None:
         """Prepare for the first tree since `put_new`. Called before it."""
@@ -406,9 +406,12 @@ class SpoutCollector:
         task = UNNAMED if task is None else task
         out = self.emitter.stream(stream)
         row = out.check(tuple(values), task)
-        with suppress(BaseException):  # it fails the message, by `refuse`
-            self._begin_tree(out, row, message_id, values, task)
-        return self.put_new()[0]
+        number = self._add_new(message_id, values)
+        try:
+            out.append(row, number, self._note, task)
+        except BaseException as error:
+            self.refuse(number, error)
+        return self.put_new()[number]
 
     @property
     def pending_count(self) -> int:

@@ -51,15 +51,12 @@ class OpenBlock(OpenMembers):
         keys = self.keys
         return keys if len(members) == len(keys) else [keys[member] for member in members]
 
-    def take(self, members: Sequence[int]) -> list[Any]:
-        """Take out messages that are open, each named once, in their order; returns their ids."""
+    def ids_of(self, members: Sequence[int]) -> list[Any]:
+        """The ids of messages that are open, each named once, in their order."""
         if len(members) < len(self):
-            ids = list(map(self._ids.__getitem__, members))
-        else:
-            # Mostly: what is left of a block after few of its messages had an answer.
-            ids = list(compress(self._ids, self.is_open))
-        self.leave(members)
-        return ids
+            return list(map(self._ids.__getitem__, members))
+        # Mostly: what is left of a block after few of its messages had an answer.
+        return list(compress(self._ids, self.is_open))
 
     def tree(self, member: int) -> Tree:
         """What the pending table would have of a message."""
@@ -118,15 +115,19 @@ class PendingTable:
         if tree is None and (found := self.blocks.find(root)):
             opened, member = found
             tree = opened.tree(member)
-            self.take(opened, (member,))
+            self._leave(opened, (member,))
         return tree
 
     def take(self, opened: OpenBlock, members: Sequence[int]) -> list[Any]:
         """Take out messages of one block that are open (see `open_of`), in their order; returns their ids."""
-        ids = opened.take(members)
-        self._in_blocks -= len(ids)
-        self.blocks.drop_if_done(opened)
+        ids = opened.ids_of(members)
+        self._leave(opened, members)
         return ids
+
+    def _leave(self, opened: OpenBlock, members: Sequence[int]) -> None:
+        opened.leave(members)
+        self._in_blocks -= len(members)
+        self.blocks.drop_if_done(opened)
 
     def reset(self, root: int, now_ns: int) -> None:
         """Count the tree's timeout from now."""
