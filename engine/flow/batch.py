@@ -250,17 +250,17 @@ class BlockBatch(Batch):
         cut = bisect_left(rows.ends, count)
         over = rows.ends[cut] - count
         kept = cut if over else cut + 1
-        first, rest = words[: cut + 1], words[kept:]
+        first, later = words[: cut + 1], words[kept:]
         if over:
             counts = rows.counts
             rows_of_first = RowCounts([*counts[:cut], counts[cut] - over])
             self._run_rows = RowCounts([over, *counts[kept + 1 :]])
             first[cut] = edge = new_edge()
-            rest[0] ^= edge
+            later[0] ^= edge
         else:
             rows_of_first, self._run_rows = rows.part(0, kept), rows.part(kept, len(rows))
         head = BlockBatch(self, self.block, members[: cut + 1], rows_of_first, column_of(first))
-        self.members, self.words = members[kept:], column_of(rest)
+        self.members, self.words = members[kept:], column_of(later)
         return self._cut_rows(head, count)
 
 

@@ -115,11 +115,11 @@ class Acker:
         """The same for trees that are in blocks, or that have not begun."""
         shares: defaultdict[TrackedBlock, list[tuple[int, int]]] = defaultdict(list)
         for root, value in acks:
-            found = self._blocks.find(root)
-            if found is None:
+            place = self._blocks.find(root)
+            if place is None:
                 self._early_ack(root, value, masks.get(root, 0))
             else:
-                shares[found[0]].append((found[1], value))
+                shares[place[0]].append((place[1], value))
         for tracked, values in shares.items():
             self._answer(tracked, tracked.ack_some(values))
 
@@ -129,8 +129,8 @@ class Acker:
             state = live.get(root)
             if state is not None:
                 live[root] = state | mask << _MASK_SHIFT
-            elif (found := self._blocks.find(root)) is not None:
-                found[0].add_mask(found[1], mask)
+            elif (place := self._blocks.find(root)) is not None:
+                place[0].add_mask(place[1], mask)
             else:
                 continue
             if mask & dead:
@@ -187,8 +187,8 @@ class Acker:
         """Take out a tree that is tracked; returns its state, of a tree in a block only who emitted it and who holds a
         part of it."""
         state = self._live.pop(root, None)
-        if state is None and (found := self._blocks.find(root)):
-            tracked, member = found
+        if state is None and (place := self._blocks.find(root)):
+            tracked, member = place
             state = tracked.spout_task << _TASK_SHIFT | tracked.mask_of(member) << _MASK_SHIFT
             tracked.give_up((member,))
             self._blocks.drop_if_done(tracked)
@@ -198,12 +198,12 @@ class Acker:
         """Count the tree's timeout from now; returns the spout task to tell, None if there is no such tree."""
         state = self._live.get(root)
         if state is None:
-            found = self._blocks.find(root)
-            if found is None:
+            place = self._blocks.find(root)
+            if place is None:
                 return None
             # Of the whole block: too long an age only delays the end of what is lost anyway.
-            found[0].age = 0
-            return found[0].spout_task
+            place[0].age = 0
+            return place[0].spout_task
         self._live[root] = state & ~_AGE
         return state >> _TASK_SHIFT & _TASK_MASK
 

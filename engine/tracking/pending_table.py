@@ -104,16 +104,16 @@ class PendingTable:
     def tree(self, root: int) -> Tree | None:
         """What is open under this root, if anything."""
         tree = self.trees.get(root)
-        if tree is None and (found := self.blocks.find(root)):
-            opened, member = found
+        if tree is None and (place := self.blocks.find(root)):
+            opened, member = place
             tree = opened.tree(member)
         return tree
 
     def pop(self, root: int) -> Tree | None:
         """Take out a tree; None if there is no such tree."""
         tree = self.trees.pop(root, None)
-        if tree is None and (found := self.blocks.find(root)):
-            opened, member = found
+        if tree is None and (place := self.blocks.find(root)):
+            opened, member = place
             tree = opened.tree(member)
             self._leave(opened, (member,))
         return tree
