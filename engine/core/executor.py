@@ -27,7 +27,7 @@ from squall.engine.api.failure import FAILED, UNAVAILABLE, Failure, reason_of
 from squall.engine.api.stream import TICK_STREAM
 from squall.engine.api.topology import ComponentSpec
 from squall.engine.api.tuple import UNSHARED, UNTRACKED, Tuple, TupleSource
-from squall.engine.core.pace import SLICE_NS, CallCost
+from squall.engine.core.pace import FIRST_EMITS, SLICE_NS, CallCost
 from squall.engine.core.surroundings import Surroundings
 from squall.engine.errors import FailedTuple, SquallError, Unavailable
 from squall.engine.flow.batch import Batch
@@ -69,10 +69,6 @@ class Watch(Protocol):
 
     def acked(self, task: int, roots: Container[int]) -> None:
         """Messages of a spout task here are processed; told before the spout is."""
-
-
-_FIRST_SLICE_ROWS = 16
-"""Tuples that a task executes first if bytes and not time end a slice: its emits for each are not known yet."""
 
 
 class TaskCrashed(SquallError):
@@ -192,7 +188,7 @@ class BoltExecutor:
         self._most_bytes = most_bytes
         if slice_ns is None:
             for task in tasks:
-                task.slice_rows = _FIRST_SLICE_ROWS
+                task.slice_rows = FIRST_EMITS  # what it emits for each is not known yet
         self.watch: Watch | None = None
         """Sees what it executes (`engine.core.watch`)."""
         self.held = 0
