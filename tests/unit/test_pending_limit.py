@@ -42,18 +42,15 @@ class Servers:
 
 
 class Holder(Servers):
-    """The same with a bolt behind that acks `count` messages at a time, or those it has at each tick."""
+    """The same with a bolt behind that acks `count` messages at a time."""
 
-    def __init__(self, each_ns: int, count: int, tick_ns: int = 1 << 62) -> None:
+    def __init__(self, each_ns: int, count: int) -> None:
         super().__init__(each_ns)
-        self.count, self.tick_ns, self.held = count, tick_ns, []
-        self.ticks_at_ns = tick_ns
+        self.count, self.held = count, []
 
     def answered(self, now_ns: int) -> list[int]:
         self.held += super().answered(now_ns)
-        ticks = now_ns >= self.ticks_at_ns
-        self.ticks_at_ns += self.tick_ns if ticks else 0
-        free = len(self.held) if ticks else len(self.held) // self.count * self.count
+        free = len(self.held) // self.count * self.count
         answered, self.held = self.held[:free], self.held[free:]
         return answered
 
@@ -178,6 +175,10 @@ def test_bolts_that_become_slow_get_fewer_and_ones_that_become_quick_get_more() 
     run.go_on(1)
     assert run.limit.limit >= quick / 2
     assert run.measured(1)[0] >= 49_000
+
+
+def test_a_spout_whose_source_is_slower_keeps_its_limit() -> None:
+    assert Run(Servers(MS), most_per_sec=10).go_on(20).limit.limit == FIRST
 
 
 def test_memory_is_bounded() -> None:
