@@ -30,9 +30,7 @@ class BatchSpoutExecutor(SpoutExecutor):
         if not task.emit_bytes:
             emits = min(emits, FIRST_EMITS)  # their size is unknown
         before = collector.emitted
-        has_more = self._ask(
-            task, int(min(emits, room, task.fitting)), now_ns() + self._emit_ns
-        )
+        has_more = self._ask(task, int(min(emits, room, task.fitting)), now_ns() + self._emit_ns)
         if collector.emitted == before:
             task.finished = not len(task.pending) and task.exhausted
             task.waits_for = RETRY if task.held_for_retry else INPUT

@@ -28,7 +28,7 @@ from squall.engine.api.failure import FAILED, UNAVAILABLE, Failure, reason_of
 from squall.engine.api.stream import TICK_STREAM
 from squall.engine.api.topology import ComponentSpec
 from squall.engine.api.tuple import UNSHARED, UNTRACKED, Tuple, TupleSource
-from squall.engine.core.pace import SLICE_NS, CallCost
+from squall.engine.core.pace import FIRST_EMITS, SLICE_NS, CallCost
 from squall.engine.core.surroundings import Surroundings
 from squall.engine.errors import FailedTuple, SquallError, Unavailable
 from squall.engine.flow.batch import Batch
@@ -74,10 +74,6 @@ class Watch:
 
     def failed(self, task: int, message_ids: Sequence[Any], failure: Failure) -> None:
         """Messages of a spout task here have failed."""
-
-
-_FIRST_SLICE_ROWS = 16
-"""Tuples that a task executes first if bytes and not time end a slice: its emits for each are not known yet."""
 
 
 class TaskCrashed(SquallError):
@@ -205,7 +201,7 @@ class BoltExecutor:
         self._most_bytes = most_bytes
         if slice_ns is None:
             for task in tasks:
-                task.slice_rows = _FIRST_SLICE_ROWS
+                task.slice_rows = FIRST_EMITS  # what it emits for each is not known yet
         self.watches: Sequence[Watch] = ()
         """See what it executes (`engine.core.watch`)."""
         self.held = 0

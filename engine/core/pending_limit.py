@@ -28,6 +28,8 @@ from __future__ import annotations
 
 import math
 
+from squall.engine.core.pace import NEVER_NS
+
 FIRST = 16
 """The limit at first: quick bolts raise it to thousands within milliseconds, and one task that takes a second for each
 executes so many before they time out. Of 64, half would, and so on for ever: no acks, no other limit."""
@@ -61,7 +63,6 @@ _LOWER, _KEPT = 0.7, 0.95
 _FAR = 2
 """Times of the goal from which a lower limit is worth a trial."""
 _REST_NS, _MOST_REST_NS = 250_000_000, 10_000_000_000
-_NEVER = 1 << 63
 
 
 class PendingLimit:
@@ -81,7 +82,7 @@ class PendingLimit:
         self._goal_ns = round(GOAL_NS * max(1.0, workers_per_processor / EASY_WORKERS))
         self._least = min(max(LEAST, least), PLAIN)
         self.limit = max(FIRST, self._least) if timed else PLAIN
-        self.due_ns = 0 if timed else _NEVER
+        self.due_ns = 0 if timed else NEVER_NS
         """When to `look` next."""
         self._bulk = bulk
         self._acked = self._settled_at = 0

@@ -12,18 +12,18 @@ as long as that says, or until a frame is there.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Sequence, Set
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 from squall.engine.api.config import Config
-from squall.engine.api.failure import FAILED, Failure
+from squall.engine.api.failure import FAILED
 from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.api.topology import ACKER_COMPONENT, Topology
 from squall.engine.clock import NS_PER_MS, ManualClock
 from squall.engine.core.assemble import Assembler
 from squall.engine.core.surroundings import Surroundings
-from squall.engine.core.transport import Deliver, PeerChange
+from squall.engine.core.transport import Deliver, NoPeers, PeerChange
 from squall.engine.flow.ids import EdgeIds
 from squall.engine.flow.member_columns import Words, words_of
 from squall.engine.tracking.attempts import Changes, Remembered
@@ -171,8 +171,8 @@ class Plane(DataPlane):
         super().set_awake(awake)
 
 
-class Board:
-    """What the cluster's board says of the others; a PeerBoard."""
+class Board(NoPeers):
+    """What the cluster's board says of the others."""
 
     def __init__(self, cluster: Cluster, me: int) -> None:
         self._cluster = cluster
@@ -183,9 +183,6 @@ class Board:
         before, self._seen = self._seen, list(self._cluster.board)
         pairs = enumerate(zip(before, self._seen, strict=True))
         return [(worker, *now, now[1]) for worker, (was, now) in pairs if now != was and worker != self._me]
-
-    def end_of(self, worker: int, incarnation: int) -> tuple[str, dict[int, Failure]]:
-        return "", {}
 
     def connecting(self, worker: int, incarnation: int) -> str:
         return self._cluster.path(worker, incarnation)
@@ -199,9 +196,6 @@ class Board:
 
     def full_elsewhere(self) -> frozenset[int]:
         return frozenset().union(*(full for worker, full in enumerate(self._cluster.full) if worker != self._me))
-
-    def waits_ns(self, caught_up: Set[int], now_ns: int) -> Callable[[int], int]:
-        return lambda task: 0
 
     def at_rest(self) -> bool:
         return all(node.core.quiet for node in self._others)

@@ -31,11 +31,6 @@ def fed(*bolts: Any, outputs: Any = ("value",), **settings: Any) -> tuple[Rig, B
     return rig, rig.user("spout")
 
 
-def takes_all(rig: Rig) -> None:
-    """Have the first bolt take many rows in its first call."""
-    rig.core.bolt_tasks[rig.plan.tasks_of("bolt-1")[0]].slice_rows = 100
-
-
 # ---- which row came of which ----
 
 
@@ -204,7 +199,6 @@ def test_a_batch_is_read_by_field() -> None:
     bolt = DoesBatch(nothing)
     rig, spout = fed(bolt, outputs=("value", "name"))
     spout.feed([1, 2], ["a", "b"], ids=[1, 2])
-    takes_all(rig)
     rig.settle()
     [batch] = bolt.batches
     assert (list(batch["value"]), batch["name"], len(batch), batch.fields) == ([1, 2], ["a", "b"], 2, ("value", "name"))
@@ -248,7 +242,6 @@ def test_the_culprit_of_a_batch_is_found_alone_and_the_innocent_are_acked() -> N
 
     texts = {number: "poison" if number == 5 else "fine" for number in range(12)}
     rig = Rig(chain(Replays(), DoesBatch(breaks)), on_error="fail", max_attempts=3)
-    takes_all(rig)
     spout = rig.user("spout")
     spout.feed(list(texts.values()), ids=list(texts))
     rig.settle()
@@ -297,7 +290,6 @@ WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
 def test_wrong_use_is_an_error_at_once(name: str) -> None:
     call, says = WRONG[name]
     rig = streams_rig(BatchFeeder(), DoesBatch(lambda bolt, batch, collector: call(collector), STREAMS))
-    takes_all(rig)
     rig.user("spout").feed(["x", "y"], ids=[1, 2])
     with pytest.raises(TaskCrashed, match=says):
         rig.settle()

@@ -249,6 +249,14 @@ def test_slow_bolts_end_their_turn_before_they_have_had_all_their_rounds() -> No
         assert not rig.core.ran_dry or len(done) == 20
 
 
+def test_a_turn_has_the_emits_that_fit_its_time() -> None:
+    pace, still = (Rig(chain(Feeder()), threads=timed).core.pace for timed in (True, False))
+    for took_ms, fixed_ms, fit in (1, 0, 64), (60, 25, 64):
+        pace.turn_took(took_ms * MS, fixed_ms * MS, 256)
+        still.turn_took(MS, 0, 1)
+        assert (pace.emits, still.emits) == (fit, 8192)
+
+
 # ---- how many rows a batch bolt is given in a call ----
 
 

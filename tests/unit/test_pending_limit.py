@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from pathlib import Path
 
 import pytest
 
+from squall.engine.core import pace, pending_limit, turn
 from squall.engine.core.pending_limit import FIRST, GOAL_NS, MOST, PLAIN, PendingLimit
+from squall.engine.flow import shuffle_rounds
 
 MS = 1_000_000
 
@@ -39,18 +42,15 @@ class Servers:
 
 
 class Holder(Servers):
-    """The same with a bolt behind that acks `count` messages at a time, or those it has at each tick."""
+    """The same with a bolt behind that acks `count` messages at a time."""
 
-    def __init__(self, each_ns: int, count: int, tick_ns: int = 1 << 62) -> None:
+    def __init__(self, each_ns: int, count: int) -> None:
         super().__init__(each_ns)
-        self.count, self.tick_ns, self.held = count, tick_ns, []
-        self.ticks_at_ns = tick_ns
+        self.count, self.held = count, []
 
     def answered(self, now_ns: int) -> list[int]:
         self.held += super().answered(now_ns)
-        ticks = now_ns >= self.ticks_at_ns
-        self.ticks_at_ns += self.tick_ns if ticks else 0
-        free = len(self.held) if ticks else len(self.held) // self.count * self.count
+        free = len(self.held) // self.count * self.count
         answered, self.held = self.held[:free], self.held[free:]
         return answered
 
@@ -79,7 +79,7 @@ class Run:
     ) -> None:
         self.bolts, self.limit = bolts, limit or PendingLimit()
         self.step_ns = bolts.step_ns = step_ns
-        self.now_ns = self.pending = self.acked = self.waited_ns = self.quiet_steps = 0
+        self.now_ns = self.pending = self.acked = self.waited_ns = self.quiet_steps = self.starved = 0
         self.took_ns: list[int] = []
         self.most_per_sec, self.emitted, self.bytes = most_per_sec, 0, 100
 
@@ -103,6 +103,7 @@ class Run:
                 self.quiet_steps = self.quiet_steps + 1 if self.bolts.quiet else 0
                 if self.quiet_steps * self.step_ns >= 3 * MS:
                     self.limit.starved(self.bytes)
+                    self.starved += 1
         return self
 
     def measured(self, secs: float) -> tuple[float, float]:
@@ -157,16 +158,9 @@ def test_a_bolt_that_waits_for_many_messages_gets_them(count: int) -> None:
 
 
 def test_a_holding_bolt_is_not_starved_again_and_again() -> None:
-    """Its messages take long, so that a lower limit is worth a trial; but not one at which it has starved."""
-    starved: list[int] = []
-
-    class Noting(PendingLimit):
-        def starved(self, emit_bytes: int) -> None:
-            starved.append(self.limit)
-            super().starved(emit_bytes)
-
-    run = Run(Holder(1 * MS, 1000), Noting(), step_ns=MS).go_on(50)
-    assert len(starved) <= 8
+    """Its messages take long, so that a lower limit is worth a trial; but few at which it starves."""
+    run = Run(Holder(1 * MS, 1000), step_ns=MS).go_on(50)
+    assert run.starved <= 8
     assert run.measured(10)[0] >= 900
 
 
@@ -183,6 +177,10 @@ def test_bolts_that_become_slow_get_fewer_and_ones_that_become_quick_get_more() 
     assert run.measured(1)[0] >= 49_000
 
 
+def test_a_spout_whose_source_is_slower_keeps_its_limit() -> None:
+    assert Run(Servers(MS), most_per_sec=10).go_on(20).limit.limit == FIRST
+
+
 def test_memory_is_bounded() -> None:
     """A bolt that acks nothing."""
     for size_bytes, most in ((100, MOST), (1 << 13, 1 << 13), (1 << 19, PLAIN), (1 << 22, 256), (1 << 27, FIRST)):
@@ -191,3 +189,9 @@ def test_memory_is_bounded() -> None:
         run.go_on(2)
         assert run.pending == run.limit.limit == most
         assert not run.limit.may_rise(size_bytes)
+
+
+def test_the_page_of_the_pace_has_every_knob() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "pace.md").read_text()
+    values = [item for module in (pace, pending_limit, turn, shuffle_rounds) for item in vars(module).items()]
+    assert [name for name, value in values if type(value) in (int, float) and f"`{name}`" not in page] == []

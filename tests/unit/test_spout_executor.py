@@ -188,9 +188,10 @@ class Sleeper(Feeder):
         super().next_tuple()
 
 
-def asked_in_one_turn(secs: float, threads: bool = True) -> int:
+@pytest.mark.parametrize(("secs", "most"), [(0.2, 1), (0.002, 1), (0.001, 3), (0.0001, 31)])
+def test_a_spout_that_takes_its_time_does_not_keep_the_others_waiting(secs: float, most: int) -> None:
     spout = Sleeper(secs)
-    rig = Rig(chain(spout, Does(acks)), threads=threads, max_spout_pending=1000)
+    rig = Rig(chain(spout, Does(acks)), threads=True, max_spout_pending=1000)
     for _ in range(10):
         rig.step()  # A worker's first turns are short, however quick its components.
     for number in range(1000):
@@ -198,11 +199,5 @@ def asked_in_one_turn(secs: float, threads: bool = True) -> int:
     rig.user("spout").clock = rig.clock
     spout.calls.clear()
     rig.step()
-    asked = spout.calls.count("next_tuple")
-    assert spout.acked == list(range(asked)), "what a turn emits is executed and answered in it"
-    return asked
-
-
-@pytest.mark.parametrize(("secs", "most"), [(0.2, 1), (0.002, 1), (0.001, 3), (0.0001, 31)])
-def test_a_spout_that_takes_its_time_does_not_keep_the_others_waiting(secs: float, most: int) -> None:
-    assert asked_in_one_turn(secs) == most
+    assert spout.calls.count("next_tuple") == most
+    assert spout.acked == list(range(most)), "what a turn emits is executed and answered in it"
