@@ -37,11 +37,12 @@ def rescue(data: bytes | memoryview, buffers: Sequence[Any]) -> list[Any]:
 
 
 def _batch(*packed: Any) -> tuple[Any, ...]:
-    *rest, columns = packed
+    *runs, columns = packed
+    runs = _rebuilt(runs)
     if isinstance(columns, tuple):
         length, columns = columns
-        return *rest, (length, list(map(_column, columns)))
-    return *rest, list(map(_column, columns)) if isinstance(columns, list) else columns
+        return *runs, (length, list(map(_column, columns)))
+    return *runs, list(map(_column, columns)) if isinstance(columns, list) else columns
 
 
 def _column(column: Any) -> Any:
