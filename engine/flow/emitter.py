@@ -71,7 +71,7 @@ class Route:
         numbered as the targets."""
         self.subscription = subscription
         self.divides = subscription.grouping == FIELDS
-        """True if each row goes to exactly one task, but for those whose sender names the task."""
+        """True if the values of a row alone say to which task it goes, so that a batch can be divided by column."""
         self.targets = targets
         self.batches = open_batches(len(targets), lambda number: new_batch(targets[number]))
         self.one: BatchFor | None

@@ -3,8 +3,8 @@
 `squall faults`, the check of a request and the table in docs/faults.md follow from it.
 
 Relies on: the carrier of a kind knowing its name and its parameters. What acts on tasks, links and starting workers is
-carried out by the worker itself; what acts on nodes, or lasts, by a supervisor (of Nimbus's own node for Nimbus, by
-Nimbus for other daemons); the rest by Nimbus.
+carried out by the worker itself; what acts on nodes, or lasts, by a supervisor (the first by name for Nimbus, by Nimbus
+for other daemons); the rest by Nimbus.
 """
 
 from __future__ import annotations

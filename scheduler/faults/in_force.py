@@ -13,8 +13,8 @@ Guarantees
 
         {"event": "begin", "at_secs": 812.4, "id": 3, "kind": "kill", "targets": ["node-1:6700"], "ends_secs": 812.4,
          "victims": [{"name": "node-1:6700", "pid": 4711, "started_ticks": 81234, "incarnation": 2}], ...}
-        {"event": "hit", "at_secs": 815.0, "id": 4, "kind": "exit", "name": "node-1:6701", "pid": 4712, ...}
-        {"event": "end", "at_secs": 822.4, "id": 4, "kind": "exit", "healed": false}
+        {"event": "hit", "at_secs": 815.0, "id": 4, "kind": "poison", "name": "node-1:6701", "pid": 4712, ...}
+        {"event": "end", "at_secs": 822.4, "id": 4, "kind": "poison", "healed": false}
 
 Process: any of the owner's may read both files.
 """
