@@ -1,7 +1,12 @@
-"""Builds the executors of one worker from a topology and its plan, and opens them.
+"""Builds the executors of one worker from a topology and its plan, opens them, and closes them at the end.
 
-Guarantees: every task has a user object of its own (copied through pickle, in `--local` mode too, so that both modes
-treat shared state alike); `open` and `prepare` run once per task, in task order, before any tuple flows.
+Guarantees
+    * Every task has a user object of its own (copied through pickle, in `--local` mode too, so that both modes treat
+      shared state alike).
+    * `open` and `prepare` run once per task, in task order, before any tuple flows.
+    * Each task is closed, whatever the others raise.
+
+Thread: the worker's loop; `close_tasks` comes after its last turn, and stops the threads that still execute.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ import math
 import random
 from collections.abc import Callable
 from functools import partial
+from operator import methodcaller
 from typing import Any
 
 from squall.engine.api.async_component import AsyncBolt
@@ -80,12 +86,15 @@ class Assembler:
         # A tuple then passes several bolts of this worker in one round.
         order = self.topology.downstream()
         self.core.bolts.sort(key=lambda bolt: order.index(bolt.tasks[0].component))
-        for runner in self.core.blocking:
+        core = self.core
+        for runner in core.blocking:
             limit_secs = self.config.execute_timeout_of(self.topology[runner.tasks[0].component].config)
-            runner.start(self.core.post, self.core.post_resets, self.core.outbox.edges.next, limit_secs)
-        for spout in self.core.spouts:
+            runner.start(
+                partial(core.post, core.absorb), partial(core.post, core.reset), core.outbox.edges.next, limit_secs
+            )
+        for spout in core.spouts:
             spout.start()
-        return self.core
+        return core
 
     def _spout_executor(self, spec: ComponentSpec, executor: ExecutorPlan) -> None:
         in_batches, emit_ns = isinstance(spec.component, BatchSpout), EMIT_NS if self.around.timed else NEVER_NS
@@ -282,3 +291,33 @@ class Assembler:
                 around.note_failures(spec.id, task, [None], told)
 
         return report
+
+
+def close_tasks(core: WorkerCore) -> list[TaskCrashed]:
+    """Call `close` and `cleanup` of every task, after `deactivate` of active spouts; returns the errors they raised."""
+    crashes: list[TaskCrashed] = []
+
+    def collect(call: Callable[..., object], *arguments: Any) -> None:
+        try:
+            call(*arguments)
+        except TaskCrashed as crash:
+            crashes.append(crash)
+
+    for spout in core.spouts:
+        collect(spout.set_active, False)
+    for spout in core.spouts:
+        spout.end()
+    closed: set[int] = set()
+    runners: list[BlockingExecutor | SpoutExecutor] = [*core.blocking, *core.spouts]
+    for runner in runners:
+        if runner.stop():
+            closed.update(task.task for task in runner.tasks)
+        crashes += runner.end_errors
+    for component, task, user in core.users():
+        if task in closed:
+            continue
+        method = "close" if task in core.spout_tasks else "cleanup"
+        collect(call_for, component, task, method, partial(methodcaller(method), user))
+    for component, hooks in core.hooks:
+        collect(call_for, component, hooks.task, "cleanup of a hook", hooks.close)
+    return crashes

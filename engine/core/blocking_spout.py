@@ -3,7 +3,7 @@
 Guarantees
     * The user's object still sees one call at a time: this one thread calls `next_tuple`, `ack`, `fail`, `on_failure`,
       `on_dead_letter`, `activate` and `deactivate`, in the order in which the loop asked for them, and `close` at the
-      end (see `engine.core.closing`). So answers are told between two calls of `next_tuple`, however long one takes;
+      end (see `TasksThread`). So answers are told between two calls of `next_tuple`, however long one takes;
       the loop counts them at once.
     * Emits of the thread leave at once, not when `next_tuple` returns. Their trees are in the pending table, and in the
       task's journal if it has one, before any bolt sees them. Until the loop has taken them they count as pending, so
@@ -28,8 +28,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from squall.engine.core.blocking import JOIN_SECS, Handover
-from squall.engine.core.closing import ThreadEnd
+from squall.engine.core.blocking import JOIN_SECS, Handover, TasksThread
 from squall.engine.core.emit_paths import wrap
 from squall.engine.core.spout_executor import (
     INPUT,
@@ -108,9 +107,6 @@ class BlockingSpoutExecutor(SpoutExecutor):
         self.outbox = outbox
         self._absorb = absorb
         self._wake = wake
-        self._thread = threading.Thread(target=self._thread_run, daemon=True)
-        self._thread_end = ThreadEnd(self.tasks, "close")
-        self.end_errors = self._thread_end.errors
         self._changed = threading.Condition()
         """With the lock before what both sides touch."""
         self._woken = False
@@ -132,8 +128,8 @@ class BlockingSpoutExecutor(SpoutExecutor):
         wrap(task.own, lambda _, emit: partial(self._emit_in_turn, task, emits, emit), *_IN_TURN)
 
     def start(self) -> None:
-        first = self.tasks[0]
-        self._thread.name = f"{first.component}[{first.task}]"
+        self._thread = TasksThread(self.tasks, self._thread_run, "close")
+        self.end_errors = self._thread.errors
         self._thread.start()
 
     # ---- with the lock ----
@@ -224,11 +220,10 @@ class BlockingSpoutExecutor(SpoutExecutor):
 
     def stop(self) -> bool:
         self.end()
-        if self._thread.is_alive():
-            self._thread.join(_IN_CALL_JOIN_SECS)
-            if not self._asking:
-                self._thread.join(JOIN_SECS - _IN_CALL_JOIN_SECS)
-        closed = self._thread_end.await_closed(self._thread)
+        self._thread.join(_IN_CALL_JOIN_SECS)
+        if not self._asking:
+            self._thread.join(JOIN_SECS - _IN_CALL_JOIN_SECS)
+        closed = self._thread.has_closed()
         with self._changed:
             self._calls.clear()  # or a spout that the loop's `close` wakes would be told of answers after it
         return closed
@@ -269,7 +264,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
                 self._crash = error
                 self._tell()
             return
-        self._thread_end.close()
+        self._thread.close_tasks()
 
     def _thread_next(self, pause_secs: float) -> list[Callable[[], None]] | None:
         """Return the calls to make before the thread asks again: if there are none, it may ask; if None, it must end.

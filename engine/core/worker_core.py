@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from squall.engine.api.config import Config
@@ -85,9 +86,8 @@ class WorkerCore:
         )
         self.ackers = self.tracking.ackers
         self._wake = around.wake
-        self._handovers: deque[Handover] = deque()
-        self._resets: deque[int] = deque()
-        """Roots whose timeout a thread wants to start afresh."""
+        self._posted: deque[Callable[[], None]] = deque()
+        """Calls that threads want the loop to make."""
         self._sources: dict[tuple[int, str], TupleSource] = {}
         self.active = self._congested = False
         self.report_error = around.report_error
@@ -137,14 +137,9 @@ class WorkerCore:
             self._sources[task, stream] = found
         return found
 
-    def post(self, handover: Handover) -> None:
-        """Take what an executor with a thread of its own has produced, and wake the loop. Any thread."""
-        self._handovers.append(handover)
-        self._wake()
-
-    def post_resets(self, roots: Iterable[int]) -> None:
-        """A bolt with a thread of its own has reset timeouts. Any thread."""
-        self._resets.extend(roots)
+    def post(self, call: Callable[[Any], None], argument: Any) -> None:
+        """Have the loop make a call before the spouts have their turn, and wake it. Any thread."""
+        self._posted.append(partial(call, argument))
         self._wake()
 
     def note_failures(self, component: str, task: int, message_ids: Sequence[Any], failure: Failure) -> None:
@@ -159,12 +154,9 @@ class WorkerCore:
         """Put ticks that are due, take in the output of threads, and ask the spouts for more. Raises TaskCrashed."""
         if self._ticking:
             self._tick()
-        while self._handovers:
+        while self._posted:
             self.acted = True
-            self.absorb(self._handovers.popleft())
-        if self._resets:
-            self.acted = True
-            self._absorb_resets()
+            self._posted.popleft()()
         may_emit = not (self._congested or self.pressure.congested)
         emits = self.pace.emits if self.active and may_emit else 0
         dry = True
@@ -259,11 +251,10 @@ class WorkerCore:
         self.pressure.put(task, batch)
         task.inbox.append((batch, done))
 
-    def _absorb_resets(self) -> None:
-        """Before the spouts look which trees are too late."""
-        resets = self._resets
-        while resets:
-            self.outbox.reset_roots((resets.popleft(),))
+    def reset(self, roots: Iterable[int]) -> None:
+        """Start timeouts afresh, before the spouts look which trees are too late: a bolt with a thread of its own asks
+        for it."""
+        self.outbox.reset_roots(roots)
         self.tracking.settle()
 
     def absorb(self, handover: Handover) -> None:
@@ -439,7 +430,7 @@ class WorkerCore:
         return not (
             any(runner.busy for runner in self.blocking)
             or any(spout.busy for spout in self.spouts)
-            or self._handovers or self.outbox or self.tracking.has_to_tell or self.outgoing
+            or self._posted or self.outbox or self.tracking.has_to_tell or self.outgoing
             or any(task.in_queue for task in self.bolt_tasks.values())
         )
 
