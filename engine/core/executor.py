@@ -128,7 +128,7 @@ class BoltTask:
         self.outermost: Any = user
         """The user's object, or what `engine.core.hook_calls` puts around it."""
         self.execute: Callable[..., Any]
-        """Its method that takes tuples, as `enter` found it."""
+        """Its method that takes tuples, as `enter` found it once it was prepared."""
         self.collector: Any = None
         """Of the bolt's kind; set when the task is prepared."""
         self.noted: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
@@ -159,7 +159,6 @@ class BoltTask:
         self.ticks_at_ns = 0
         self.ticks_put = self.ticks_done = 0
         """Ticks of `received` and `processed`; no published counter includes them."""
-        self.enter()
 
     def enter(self) -> None:
         """Execute by the outermost object's method from now on, as it is now: `prepare` may have put another there."""

@@ -76,8 +76,8 @@ class WorkerCore:
         self.pace = Pace(topology, plan, me, self.bolt_tasks, self.emitters, around.timed)
         self.balances = not config.even_shuffle
         """True if shuffles follow the waits of tasks."""
-        self.hooks: list[tuple[str, Hooks]] = []
-        """(component, hooks) of the tasks that have some."""
+        self.hooks: list[Hooks] = []
+        """Of the tasks that have some."""
         self._ticking: list[BoltTask] = []
         self.pressure = Backpressure(topology, plan, me, config.link_window_bytes)
         self.outgoing = Outgoing(plan, config, self.outbox, self.pressure, self._count)
