@@ -122,17 +122,16 @@ class Assembler:
 
         collector = new_collector(core.outbox, pending)
         made = SpoutTask(spec.id, task, user, collector, pending, stats, self._max_pending(spec))
-        made.said_quiet, made.may_wait = around.said_quiet, spec.component.blocking
+        made.said_quiet = around.said_quiet
         runner.tasks.append(made)
         if isinstance(user, BatchSpout):
             # Rows must not overtake batches that are gathered: the plain path sees to it.
             collector.gathered = Gathered()
         elif isinstance(runner, BlockingSpoutExecutor):
             # The loop itself emits held messages, so it has an emitter of its own.
-            emits = Emits(pending)
-            made.own = new_collector(runner.outbox, emits)
+            made.own = new_collector(runner.outbox, Emits(pending))
             use_fast_emit(made.own, self._fast)
-            runner.give(made, emits)
+            runner.give(made)
         else:
             use_fast_emit(collector, self._fast)
         self._open(spec, made, context, "open", made.own)

@@ -26,7 +26,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from squall.engine.core.blocking import JOIN_SECS, Handover, TasksThread
 from squall.engine.core.emit_paths import wrap
@@ -96,6 +96,10 @@ class Emits:
         self.untracked.append(message_id)
 
 
+def _emits_of(task: SpoutTask) -> Emits:
+    return cast("Emits", task.own.pending)
+
+
 class BlockingSpoutExecutor(SpoutExecutor):
     """Runs spout tasks on a thread."""
 
@@ -110,7 +114,6 @@ class BlockingSpoutExecutor(SpoutExecutor):
         self._changed = threading.Condition()
         """With the lock before what both sides touch."""
         self._woken = False
-        self._emits: list[Emits] = []
         self._calls: list[Callable[[], None]] = []
         """Made by the thread, between two calls of `next_tuple`; each is here until it has been made."""
         self._permits = 0
@@ -120,12 +123,11 @@ class BlockingSpoutExecutor(SpoutExecutor):
         self._stopping = False
         self._crash: BaseException | None = None
 
-    def give(self, task: SpoutTask, emits: Emits) -> None:
-        """Give a task to the thread, at set-up: the collector that its user has enters into `emits`."""
+    def give(self, task: SpoutTask) -> None:
+        """Give a task to the thread, at set-up: the collector that its user has enters into `Emits`."""
         task.may_look, task.make_call, task.lock = False, partial(self._post, task), self._changed
-        self._emits.append(emits)
         task.own.gathers = task.own.refuses_batches = True
-        wrap(task.own, lambda _, emit: partial(self._emit_in_turn, task, emits, emit), *_IN_TURN)
+        wrap(task.own, lambda _, emit: partial(self._emit_in_turn, task, emit), *_IN_TURN)
 
     def start(self) -> None:
         self._thread = TasksThread(self.tasks, self._thread_run, "close")
@@ -184,10 +186,10 @@ class BlockingSpoutExecutor(SpoutExecutor):
             self._woken = False
             crash = self._crash
             if self._has_emits:
-                for task, emits in zip(self.tasks, self._emits, strict=True):
+                for task in self.tasks:
                     task.collector.emitted, task.collector.untracked = task.own.emitted, task.own.untracked
                     task.own.put_new()
-                    emits.enter()
+                    _emits_of(task).enter()
                 taken = Handover(self.outbox, [], None)
         if taken is not None:
             # Of all tasks that share the thread, together.
@@ -230,9 +232,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
 
     # ---- the thread ----
 
-    def _emit_in_turn(
-        self, task: SpoutTask, emits: Emits, emit: Callable[..., Any], *arguments: Any, **named: Any
-    ) -> Any:
+    def _emit_in_turn(self, task: SpoutTask, emit: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """Wait until the loop lets the task emit. Emits of a spout while it is told of an answer need no permit, as a
         replay must go out. Raises SpoutStopped. Thread: the spout's, whatever it calls from."""
         with self._changed:
@@ -245,8 +245,9 @@ class BlockingSpoutExecutor(SpoutExecutor):
             task.finished = False
             self._tell()
         # Without the lock: it is the user's code.
-        while emits.untracked:
-            task.outermost.ack(emits.untracked.pop(0))
+        untracked = _emits_of(task).untracked
+        while untracked:
+            task.outermost.ack(untracked.pop(0))
         return emitted
 
     def _thread_run(self) -> None:
@@ -294,7 +295,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
             if not asks:
                 continue
             before = task.own.emitted
-            task.call("next_tuple", checked(task.ask, task.returned))
+            task.call(task.asked, checked(task.ask, task.returned))
             task.look()
             emitted = task.own.emitted != before
             ended = not emitted and task.exhausted
