@@ -227,10 +227,6 @@ class BoltExecutor:
         self.fixed_ns = 0.0
         """Time that calls took whatever they were given, since the worker's core has looked."""
 
-    def hold(self, step: int) -> None:
-        """Count one more full target (1), or one fewer (-1)."""
-        self.held += step
-
     def run(self) -> bool:
         """Process the batches in the tasks' inboxes; return True if there were any."""
         worked = False

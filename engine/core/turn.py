@@ -325,7 +325,7 @@ class Turn:
         if blocked:
             outgoing.measure()
         self.blocked = blocked
-        self._core.congest(blocked or others_congested)
+        self._core.congested = blocked or others_congested
 
     def _send_parcel(self, worker: int, parcel: Parcel) -> None:
         """Send a parcel; put it back to be cut if it is too big, and fail its tuple if that alone cannot be sent.

@@ -79,7 +79,7 @@ class WorkerCore:
         self.hooks: list[Hooks] = []
         """Of the tasks that have some."""
         self._ticking: list[BoltTask] = []
-        self.pressure = Backpressure(topology, plan, me, config.link_window_bytes)
+        self.pressure = Backpressure(topology, plan, self.bolt_tasks, config.link_window_bytes)
         self.outgoing = Outgoing(plan, config, self.outbox, self.pressure, self._count)
         self.tracking = around.parts.tracking(
             plan, peers, self.outbox, self.spout_tasks, self.outgoing.parcel, around.parts.acker
@@ -89,7 +89,9 @@ class WorkerCore:
         self._posted: deque[Callable[[], None]] = deque()
         """Calls that threads want the loop to make."""
         self._sources: dict[tuple[int, str], TupleSource] = {}
-        self.active = self._congested = False
+        self.active = False
+        self.congested = False
+        """True if spouts must wait: something is full on the way to other workers, or there."""
         self.report_error = around.report_error
         """Tells the operator of an error in a task."""
         self._note_failures = around.note_failures
@@ -112,7 +114,7 @@ class WorkerCore:
 
     def add_bolt_executor(self, executor: BoltExecutor) -> None:
         component = executor.tasks[0].component
-        self.pressure.add(component, executor.tasks, executor)
+        self.pressure.add(component, executor)
         self.bolts.append(executor)
         if any(self.topology.subscribers(component, stream) for stream in self.topology[component].outputs):
             self._feeders.append(executor)
@@ -157,7 +159,7 @@ class WorkerCore:
         while self._posted:
             self.acted = True
             self._posted.popleft()()
-        may_emit = not (self._congested or self.pressure.congested)
+        may_emit = not (self.congested or self.pressure.congested)
         emits = self.pace.emits if self.active and may_emit else 0
         dry = True
         for spout in self.spouts:
@@ -401,10 +403,6 @@ class WorkerCore:
         return any(spout.collector.emitted for spout in self.spout_tasks.values()) or any(
             bolt.stats.executed for bolt in self.bolt_tasks.values()
         )
-
-    def congest(self, congested: bool) -> None:
-        """Have the spouts wait, or go on: something is full on the way to other workers, or there, or no longer is."""
-        self._congested = congested
 
     def set_active(self, active: bool) -> None:
         """Activate or deactivate the spouts."""

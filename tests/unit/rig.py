@@ -261,7 +261,7 @@ class Rig:
     def congest(self, congested: bool) -> None:
         """Another worker asks the spouts here to wait, or no longer does."""
         self._board.congested = congested
-        self.core.congest(congested)
+        self.core.congested = congested
 
     def settle(self) -> None:
         """Step until nothing happens any more."""
