@@ -92,12 +92,6 @@ class Handover:
         self.crash = crash
 
 
-def _call_all(calls: Iterable[Callable[[], None] | None]) -> None:
-    for call in calls:
-        if call is not None:
-            call()
-
-
 class BlockingExecutor(BoltExecutor):
     """Executes on a thread. Thread: its own for names with an underscore, the worker's loop for the rest."""
 
@@ -195,11 +189,7 @@ class BlockingExecutor(BoltExecutor):
                 if len(batch.rows) > room:
                     batch, done = batch.split(room, self._new_edge), None
                 else:
-                    task.inbox.popleft()
-                    if task.cost is not None and task.inbox:
-                        dones = [done]
-                        batch = self._joined(task, task.cost, batch, dones)
-                        done = partial(_call_all, dones)
+                    batch, done = self._next(task)
                 if batch.stream == TICK_STREAM:
                     self._ticks_given += 1
                 else:
