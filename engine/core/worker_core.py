@@ -44,7 +44,8 @@ from squall.engine.foreign.picklable import PickleCheck
 from squall.engine.report.metrics import TaskStats
 from squall.engine.tracking.peers import Peers
 
-_TICK_SOURCE = TupleSource(SYSTEM_COMPONENT, -1, TICK_STREAM, Stream(*TICK_FIELDS))
+_TICKS = -1
+"""The task that ticks come from."""
 _MAX_ROUNDS = 4
 """Rounds through the bolts in one turn, so that a tuple passes several bolts here; more would never end in a cycle."""
 
@@ -68,8 +69,6 @@ class WorkerCore:
         self.bolts: list[BoltExecutor] = []
         self._feeders: list[BoltExecutor] = []
         """The bolts that other bolts read from."""
-        self.in_batches: list[BoltExecutor] = []
-        """The executors of batch bolts, whose calls have a fixed time."""
         self.blocking: list[BlockingExecutor] = []
         self.spout_tasks: dict[int, SpoutTask] = {}
         self.bolt_tasks: dict[int, BoltTask] = {}
@@ -88,7 +87,8 @@ class WorkerCore:
         self._wake = around.wake
         self._posted: deque[Callable[[], None]] = deque()
         """Calls that threads want the loop to make."""
-        self._sources: dict[tuple[int, str], TupleSource] = {}
+        ticks = TupleSource(SYSTEM_COMPONENT, _TICKS, TICK_STREAM, Stream(*TICK_FIELDS))
+        self._sources = {(_TICKS, TICK_STREAM): ticks}
         self.active = False
         self.congested = False
         """True if spouts must wait: something is full on the way to other workers, or there."""
@@ -120,8 +120,6 @@ class WorkerCore:
             self._feeders.append(executor)
         if isinstance(executor, BlockingExecutor):
             self.blocking.append(executor)
-        if executor.tasks[0].cost is not None:
-            self.in_batches.append(executor)
         for task in executor.tasks:
             self.bolt_tasks[task.task] = task
             if task.tick_ns:
@@ -132,8 +130,6 @@ class WorkerCore:
         """What the tuples of one sender's stream have in common. Any thread."""
         found = self._sources.get((task, stream))
         if found is None:
-            if stream == TICK_STREAM:
-                return _TICK_SOURCE
             component = self.plan.task_component[task]
             found = TupleSource(component, task, stream, self.topology[component].outputs[stream])
             self._sources[task, stream] = found
@@ -161,12 +157,10 @@ class WorkerCore:
             self._posted.popleft()()
         may_emit = not (self.congested or self.pressure.congested)
         emits = self.pace.emits if self.active and may_emit else 0
-        dry = True
         for spout in self.spouts:
             if spout.run(min(emits, spout.most_emits), may_emit):
                 self.acted = True
-            dry = dry and spout.ran_dry
-        self.ran_dry = dry
+        self.ran_dry = all(spout.ran_dry for spout in self.spouts)
 
     def write_journals(self) -> None:
         """After anything that may have made a spout emit: before a bolt executes it, and before it leaves."""
@@ -204,7 +198,7 @@ class WorkerCore:
     def end_turn(self, took_ns: int) -> None:
         """All executors had their turn, which took so long."""
         fixed_ns = 0.0
-        for bolt in self.in_batches:
+        for bolt in self.bolts:
             fixed_ns, bolt.fixed_ns = fixed_ns + bolt.fixed_ns, 0.0
         most_emits = max((spout.most_emits for spout in self.spouts), default=1)
         self.pace.turn_took(took_ns, round(fixed_ns), most_emits)
@@ -241,7 +235,7 @@ class WorkerCore:
                 if task.task in self.pressure.full:
                     continue
                 task.ticks_put += 1
-                self._put(task, Batch.untracked(-1, TICK_STREAM, task.task, (task.tick_ns / 1e9,)), None)
+                self._put(task, Batch.untracked(_TICKS, TICK_STREAM, task.task, (task.tick_ns / 1e9,)), None)
 
     def _put(self, task: BoltTask, batch: Batch, done: Callable[[], None] | None) -> None:
         for watch in self.watches:
@@ -436,7 +430,7 @@ class WorkerCore:
     def next_deadline_ns(self) -> int | None:
         """When there must be a turn again even if nothing arrives."""
         deadlines = [task.ticks_at_ns for task in self._ticking]
-        waiting = (task.waits_until_ns for bolt in self.in_batches if not bolt.held for task in bolt.tasks)
+        waiting = (task.waits_until_ns for bolt in self.bolts if not bolt.held for task in bolt.tasks)
         deadlines += filter(None, waiting)
         for task in self.spout_tasks.values():
             deadline = task.pending.next_deadline_ns
