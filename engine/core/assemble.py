@@ -100,7 +100,7 @@ class Assembler:
             runner = BlockingSpoutExecutor(around.parts.new_outbox(), self.core.absorb, around.wake, self._turn_bytes)
         else:
             make_runner = BatchSpoutExecutor if isinstance(spec.component, BatchSpout) else SpoutExecutor
-            runner = make_runner([], around.at_hand, EMIT_NS if around.timed else NEVER_NS, self._turn_bytes)
+            runner = make_runner(around.at_hand, EMIT_NS if around.timed else NEVER_NS, self._turn_bytes)
         for task in executor.tasks:
             self._spout_task(spec, task, runner)
         self.core.add_spout_executor(runner)

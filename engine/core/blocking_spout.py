@@ -107,7 +107,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
         self, outbox: Outbox, absorb: Callable[[Handover], None], wake: Callable[[], None], turn_bytes: int
     ) -> None:
         """`outbox` is the thread's; `absorb` takes its emits into the loop; `wake` has the loop take a turn."""
-        super().__init__([], turn_bytes=turn_bytes)
+        super().__init__([0], 0, turn_bytes)
         self.outbox = outbox
         self._absorb = absorb
         self._wake = wake

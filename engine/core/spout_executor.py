@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import operator
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -20,7 +19,7 @@ from typing import Any, TypeVar
 
 from squall.engine.api.component import BatchSpout, Spout
 from squall.engine.core.executor import AtHand, TaskCrashed
-from squall.engine.core.pace import EMIT_NS, MOST_BATCH_EMITS, MOST_EMITS
+from squall.engine.core.pace import MOST_BATCH_EMITS, MOST_EMITS
 from squall.engine.core.pending_limit import PendingLimit
 from squall.engine.errors import ComponentError
 from squall.engine.flow.spout_collector import SpoutCollector
@@ -284,16 +283,13 @@ class SpoutExecutor:
     end_errors: Sequence[TaskCrashed] = ()
     """Raised by tasks that were closed in `stop`."""
 
-    def __init__(
-        self, tasks: list[SpoutTask], at_hand: AtHand | None = None, emit_ns: int = EMIT_NS,
-        turn_bytes: int = sys.maxsize,
-    ) -> None:
+    def __init__(self, at_hand: AtHand, emit_ns: int, turn_bytes: int) -> None:
         """`emit_ns`: time that a task may emit in one turn.
         `turn_bytes`: about how many bytes a task may emit in one turn."""
-        self.tasks = tasks
+        self.tasks: list[SpoutTask] = []
         self._turn_bytes = turn_bytes
         self._emit_ns = emit_ns
-        self._at_hand: AtHand = [0] if at_hand is None else at_hand
+        self._at_hand = at_hand
         self.ran_dry = True
         """True if the spouts emitted less than they might in their last turn: no more input, or waiting for answers."""
 
