@@ -219,7 +219,7 @@ class _SpoutOut(_Out):
         return super().emit(values, *misplaced, **named)
 
     def _row(self, values: Any, task: int | None, named: dict[str, Any]) -> Any:
-        if named.get("stream", DEFAULT_STREAM) not in self._carried:
+        if named.get("message_id") is not None and named.get("stream", DEFAULT_STREAM) not in self._carried:
             self._identity((), named)  # it is followed all the same
         return super()._row(values, task, named)
 
