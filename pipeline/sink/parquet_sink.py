@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from squall.engine.errors import ClusterError, FailedTuple, UsageError
-from squall.engine.foreign.text import line_of_error
-from squall.engine.plural import plural
+from squall.engine.foreign.text import line_of_error, plural
 from squall.engine.state.sinks import ExactSink
 from squall.pipeline.sink.directory import SinkDirectory, check_directory, load_schema
 from squall.pipeline.sink.table import Misfits, TableMaker
