@@ -39,7 +39,6 @@ from squall.engine.core.spout_executor import (
     SpoutStopped,
     SpoutTask,
 )
-from squall.engine.flow.ids import Block
 from squall.engine.flow.outbox import Outbox
 from squall.engine.flow.spout_collector import AddBlock
 from squall.engine.foreign.methods import checked
@@ -69,6 +68,10 @@ class Emits:
         """Messages among these."""
         self.untracked: list[Any] = []
         """Message ids that are acked at once, because there are no ackers."""
+        self.answer_untracked = self.untracked.append
+        self.add_block: AddBlock | None = None
+        if (add_block := messages.add_block) is not None:
+            self.add_block = lambda block, *trees: self._note(block.members, add_block, block, *trees)
 
     def __len__(self) -> int:
         return len(self._messages) + self._noted
@@ -83,17 +86,6 @@ class Emits:
             enter()
         self._entries.clear()
         self._noted = 0
-
-    @property
-    def add_block(self) -> AddBlock | None:
-        add_block = self._messages.add_block
-        return None if add_block is None else partial(self._note_block, add_block)
-
-    def _note_block(self, add_block: AddBlock, block: Block, *trees: Any) -> None:
-        self._note(block.members, add_block, block, *trees)
-
-    def answer_untracked(self, message_id: Any) -> None:
-        self.untracked.append(message_id)
 
 
 def _emits_of(task: SpoutTask) -> Emits:
