@@ -60,6 +60,7 @@ class WorkerCore:
         self.plan = plan
         self.me = me
         self.peers = peers
+        self._around = around
         self._now_ns = around.now_ns
         self.outbox = around.parts.new_outbox()
         self.stats: dict[int, TaskStats] = {}
@@ -84,7 +85,6 @@ class WorkerCore:
             plan, peers, self.outbox, self.spout_tasks, self.outgoing.parcel, around.parts.acker
         )
         self.ackers = self.tracking.ackers
-        self._wake = around.wake
         self._posted: deque[Callable[[], None]] = deque()
         """Calls that threads want the loop to make."""
         ticks = TupleSource(SYSTEM_COMPONENT, _TICKS, TICK_STREAM, Stream(*TICK_FIELDS))
@@ -94,7 +94,6 @@ class WorkerCore:
         """True if spouts must wait: something is full on the way to other workers, or there."""
         self.report_error = around.report_error
         """Tells the operator of an error in a task."""
-        self._note_failures = around.note_failures
         self.ran_dry = True
         """True if nothing was left to do when the last turn ended."""
         self.acted = False
@@ -102,7 +101,6 @@ class WorkerCore:
         self.untracked = [0] * (2 * max(plan.task_worker, default=0)) if around.untracked is None else around.untracked
         """Per receiving task, from 1: tuples without a tree that were sent to it from here; those of them that were
         dropped, because its worker had died before they left. Written as it happens, before they leave."""
-        self.said_quiet = around.said_quiet
         self.watches: Sequence[Watch] = ()
         self.refresh_bits()
 
@@ -138,11 +136,11 @@ class WorkerCore:
     def post(self, call: Callable[[Any], None], argument: Any) -> None:
         """Have the loop make a call before the spouts have their turn, and wake it. Any thread."""
         self._posted.append(partial(call, argument))
-        self._wake()
+        self._around.wake()
 
     def note_failures(self, component: str, task: int, message_ids: Sequence[Any], failure: Failure) -> None:
         """Tell the operator, and what watches, of messages of a spout task here that have failed together."""
-        self._note_failures(component, task, message_ids, failure)
+        self._around.note_failures(component, task, message_ids, failure)
         for watch in self.watches:
             watch.failed(task, message_ids, failure)
 
@@ -223,7 +221,7 @@ class WorkerCore:
     def _count_untracked(self, batch: Batch) -> None:
         rows = batch.untracked_rows()
         if rows:
-            self.said_quiet[0] = 0
+            self._around.said_quiet[0] = 0
             self.untracked[2 * batch.target - 2] += rows
 
     def _tick(self) -> None:
