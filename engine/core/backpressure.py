@@ -105,22 +105,13 @@ class Backpressure:
         if target in full:
             if 2 * queued_bytes < self.limit_bytes:
                 full.remove(target)
-                self._hold(target, -1)
+                self.hold(target, -1)
         elif queued_bytes >= self.limit_bytes:
             full.add(target)
-            self._hold(target, 1)
+            self.hold(target, 1)
 
-    def others_are_full(self, tasks: frozenset[int]) -> tuple[frozenset[int], frozenset[int]]:
-        """Take the tasks of other workers that are full now; returns those newly full, and those no longer full."""
-        before, self.full_elsewhere = self.full_elsewhere, tasks
-        newly, no_longer = tasks - before, before - tasks
-        for task in newly:
-            self._hold(task, 1)
-        for task in no_longer:
-            self._hold(task, -1)
-        return newly, no_longer
-
-    def _hold(self, target: int, step: int) -> None:
+    def hold(self, target: int, step: int) -> None:
+        """Hold the bolts that feed a task that is full (1), or release them (-1)."""
         for feeder in self._feeders.get(self._plan.task_component[target], ()):
             feeder.held += step
 
@@ -189,12 +180,13 @@ class Outgoing:
 
     def others_are_full(self, tasks: frozenset[int]) -> None:
         """Keep batches for these tasks of other workers, whose queues are full, and for no others."""
-        if tasks == self._pressure.full_elsewhere:
-            return
-        newly, no_longer = self._pressure.others_are_full(tasks)
-        for task in newly:
+        pressure = self._pressure
+        before, pressure.full_elsewhere = pressure.full_elsewhere, tasks
+        for task in tasks - before:
+            pressure.hold(task, 1)
             self._stalled[task] = self._parcels[self._worker_of[task]].take_for(task)
-        for task in no_longer:
+        for task in before - tasks:
+            pressure.hold(task, -1)
             # First, because they may be measured already, and measured batches come first in a parcel.
             self._parcels[self._worker_of[task]].add_first(self._stalled.pop(task))
 
