@@ -20,8 +20,7 @@ from squall.connect.outside import Outside
 from squall.engine.api.component import BatchBolt
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ComponentError, FailedTuple, Unavailable
-from squall.engine.foreign.text import repr_of
-from squall.engine.plural import plural
+from squall.engine.foreign.text import plural, repr_of
 
 if TYPE_CHECKING:
     from squall.engine.api.collectors import BatchCollector

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from squall.engine.errors import UsageError
-from squall.engine.plural import plural
+from squall.engine.foreign.text import plural
 from squall.pipeline.feed.increment import Written, first_manifest, grown, new_stem
 from squall.pipeline.feed.manifest import (
     MANIFEST_NAME,

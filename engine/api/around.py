@@ -131,8 +131,29 @@ class HidingOut(Around):
         self._inner.give_up(values, message_id, why, *misplaced, **named)
 
 
-def listed(anchors: Any) -> Any:
-    """Anchors in a form that can be read twice, unlike a generator."""
-    if isinstance(anchors, Tuple | list | tuple) or not isinstance(anchors, Iterable):
-        return anchors
-    return list(anchors)
+class AnchoringOut(HidingOut):
+    """Stands for the collector of a bolt that anchors by itself: what is added to an emit is known of its anchors."""
+
+    def __init__(self, collector: Any) -> None:
+        super().__init__(collector)
+        self.known: dict[int, Any] = {}
+        """What is known of each tuple at hand, by its `id`, until its answer; overwritten when another gets that `id`.
+        """
+
+    def ack(self, tup: Tuple) -> None:
+        self._inner.ack(tup)
+        self.known.pop(id(tup), None)
+
+    def fail(self, tup: Tuple) -> None:
+        self._inner.fail(tup)
+        self.known.pop(id(tup), None)
+
+    @staticmethod
+    def _ids_of_anchors(named: dict[str, Any]) -> list[int]:
+        """The `id` of each anchor of an emit. A generator becomes a list, as the engine reads it once more."""
+        anchors = named.get("anchors", ())
+        if isinstance(anchors, Tuple) or not isinstance(anchors, Iterable):
+            anchors = [anchors]
+        elif not isinstance(anchors, list | tuple):
+            named["anchors"] = anchors = list(anchors)
+        return list(map(id, anchors))

@@ -103,7 +103,7 @@ class Hooks:
     def __init__(self, component: str, task: int, now_ns: Callable[[], int]) -> None:
         self.task = task
         self.now_ns = now_ns
-        self._component = component
+        self.component = component
         self._hooks: list[TaskHook] = []
         self._opened = False
 
@@ -115,10 +115,10 @@ class Hooks:
         """Add a hook. ComponentError if it is no hook, or the component is open already."""
         if not isinstance(hook, TaskHook):
             raise ComponentError(
-                f"{self._component}[{self.task}] adds {repr_of(hook)} as a hook; allowed: a TaskHook"
+                f"{self.component}[{self.task}] adds {repr_of(hook)} as a hook; allowed: a TaskHook"
             )
         if self._opened:
-            raise ComponentError(f"{self._component}[{self.task}] adds a hook too late; add hooks in open or prepare")
+            raise ComponentError(f"{self.component}[{self.task}] adds a hook too late; add hooks in open or prepare")
         self._hooks.append(hook)
 
     def open(self, conf: Mapping[str, Any], context: TopologyContext) -> bool:

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from squall.engine.errors import ComponentError
-from squall.engine.foreign.text import name_mistake, repr_of
-from squall.engine.plural import plural
+from squall.engine.foreign.text import name_mistake, plural, repr_of
 
 DEFAULT_STREAM = "default"
 SYSTEM_PREFIX = "__"

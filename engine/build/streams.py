@@ -197,38 +197,34 @@ class StreamOf:
         outputs = self._origin.outputs
         return tuple(outputs[self._stream] if isinstance(outputs, dict) else outputs)
 
-    def _shuffled(self, operator: str, bolt: Any, parallelism: int, name: str | None) -> StreamOf:
+    def _shuffled(self, operator: str, bolt: Any, outputs: Any, parallelism: int, name: str | None) -> StreamOf:
+        bolt.outputs = outputs
         name, declarer = self._builder.add(operator, bolt, parallelism, name)
         declarer.local_or_shuffle_grouping(self._component, stream=self._stream)
         return StreamOf(self._builder, name, bolt, "default")
 
     def map(self, function: Function, *fields: str, parallelism: int = 1, name: str | None = None) -> StreamOf:
         """Replace each tuple by what the function returns; `fields` name its values."""
-        bolt = _Map(_plain("map", function))
-        bolt.outputs = fields or (UNNAMED,)
-        return self._shuffled("map", bolt, parallelism, name)
+        return self._shuffled("map", _Map(_plain("map", function)), fields or (UNNAMED,), parallelism, name)
 
     def flat_map(self, function: Function, *fields: str, parallelism: int = 1, name: str | None = None) -> StreamOf:
         """Replace each tuple by all that the function returns or yields."""
-        bolt = _FlatMap(function)
-        bolt.outputs = fields or (UNNAMED,)
-        return self._shuffled("flat_map", bolt, parallelism, name)
+        return self._shuffled("flat_map", _FlatMap(function), fields or (UNNAMED,), parallelism, name)
 
     def filter(self, predicate: Function, *, parallelism: int = 1, name: str | None = None) -> StreamOf:
         """Keep the tuples for which the function is true."""
         keeps = _plain("filter", predicate)
         bolt = _FlatMap(lambda tup: (tup.values,) if keeps(tup) else ())
-        bolt.outputs = self._fields
-        return self._shuffled("filter", bolt, parallelism, name)
+        return self._shuffled("filter", bolt, self._fields, parallelism, name)
 
     def branch(self, *predicates: Function, parallelism: int = 1, name: str | None = None) -> list[StreamOf]:
         """Return a stream for each function: of the tuples for which it is the first that is true."""
         if not predicates:
             raise UsageError("branch() has no function; allowed: one or more")
         bolt = _Branch([_plain("branch", predicate) for predicate in predicates])
-        bolt.outputs = {f"branch-{number}": self._fields for number in range(len(predicates))}
-        made = self._shuffled("branch", bolt, parallelism, name)
-        return [StreamOf(self._builder, made._component, bolt, stream) for stream in bolt.outputs]
+        outputs = {f"branch-{number}": self._fields for number in range(len(predicates))}
+        branched = self._shuffled("branch", bolt, outputs, parallelism, name)
+        return [StreamOf(self._builder, branched._component, bolt, stream) for stream in outputs]
 
     def key_by(self, *fields: str) -> KeyedStream:
         """Group by these fields. The only field of a stream whose function has named none gets this name."""

@@ -1,7 +1,12 @@
-"""Builds the executors of one worker from a topology and its plan, and opens them.
+"""Builds the executors of one worker from a topology and its plan, opens them, and closes them at the end.
 
-Guarantees: every task has a user object of its own (copied through pickle, in `--local` mode too, so that both modes
-treat shared state alike); `open` and `prepare` run once per task, in task order, before any tuple flows.
+Guarantees
+    * Every task has a user object of its own (copied through pickle, in `--local` mode too, so that both modes treat
+      shared state alike).
+    * `open` and `prepare` run once per task, in task order, before any tuple flows.
+    * Each task is closed, whatever the others raise.
+
+Thread: the worker's loop; `close_tasks` comes after its last turn, and stops the threads that still execute.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ import math
 import random
 from collections.abc import Callable
 from functools import partial
+from operator import methodcaller
 from typing import Any
 
 from squall.engine.api.async_component import AsyncBolt
@@ -18,7 +24,6 @@ from squall.engine.api.component import BasicBolt, BatchBolt, BatchSpout, Spout
 from squall.engine.api.config import Config
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.failure import Failure
-from squall.engine.api.hooks import Hooks
 from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.api.stream import ACKER_COMPONENT, SYSTEM_PREFIX
 from squall.engine.api.topology import ComponentSpec, Topology
@@ -28,7 +33,7 @@ from squall.engine.core.blocking import BlockingExecutor
 from squall.engine.core.blocking_spout import BlockingSpoutExecutor, Emits
 from squall.engine.core.emit_paths import use_fast_emit
 from squall.engine.core.executor import AnyBolt, BoltExecutor, BoltTask, TaskCrashed, call_for
-from squall.engine.core.hook_calls import watch_bolt, watch_spout
+from squall.engine.core.hook_calls import watch_task
 from squall.engine.core.pace import EMIT_NS, NEVER_NS
 from squall.engine.core.pending_limit import PendingLimit
 from squall.engine.core.spout_executor import SpoutExecutor, SpoutTask
@@ -62,10 +67,9 @@ class Assembler:
         self._rng = random.Random(None if config.seed is None else config.seed * 1009 + me)
         self._conf = config.for_components()
         self._fast = around.parts.fast_emit
-        mine = sorted(self.core.ackers)
-        everyones = range(len(plan.ackers))
         # A spout's trees are tracked by an acker of its own worker where there is one.
-        self._acker_turns = itertools.cycle(mine or everyones) if plan.ackers else None
+        ackers = sorted(self.core.ackers) or range(len(plan.ackers))
+        self._acker_turns = itertools.cycle(ackers) if ackers else itertools.repeat(None)
 
     def build(self) -> WorkerCore:
         """Build the core and open all its tasks. Raises TaskCrashed if user code raises."""
@@ -78,24 +82,25 @@ class Assembler:
             else:
                 self._bolt_executor(spec, executor)
         # A tuple then passes several bolts of this worker in one round.
-        order = self.topology.downstream()
-        self.core.bolts.sort(key=lambda bolt: order.index(bolt.tasks[0].component))
-        for runner in self.core.blocking:
+        core, order = self.core, self.topology.downstream()
+        core.bolts.sort(key=lambda bolt: order.index(bolt.tasks[0].component))
+        for runner in core.blocking:
             limit_secs = self.config.execute_timeout_of(self.topology[runner.tasks[0].component].config)
-            runner.start(self.core.post, self.core.post_resets, self.core.outbox.edges.next, limit_secs)
-        for spout in self.core.spouts:
+            runner.start(
+                partial(core.post, core.absorb), partial(core.post, core.reset), core.outbox.edges.next, limit_secs
+            )
+        for spout in core.spouts:
             spout.start()
-        return self.core
+        return core
 
     def _spout_executor(self, spec: ComponentSpec, executor: ExecutorPlan) -> None:
-        in_batches, emit_ns = isinstance(spec.component, BatchSpout), EMIT_NS if self.around.timed else NEVER_NS
+        around = self.around
         runner: SpoutExecutor
-        if spec.component.blocking and self.around.threads:
-            outbox = self.around.parts.new_outbox()
-            runner = BlockingSpoutExecutor(outbox, self.core.absorb, self.around.wake, self._turn_bytes)
+        if spec.component.blocking and around.threads:
+            runner = BlockingSpoutExecutor(around.parts.new_outbox(), self.core.absorb, around.wake, self._turn_bytes)
         else:
-            make_runner = BatchSpoutExecutor if in_batches else SpoutExecutor
-            runner = make_runner([], self.around.at_hand, emit_ns, self._turn_bytes)
+            make_runner = BatchSpoutExecutor if isinstance(spec.component, BatchSpout) else SpoutExecutor
+            runner = make_runner(around.at_hand, EMIT_NS if around.timed else NEVER_NS, self._turn_bytes)
         for task in executor.tasks:
             self._spout_task(spec, task, runner)
         self.core.add_spout_executor(runner)
@@ -105,34 +110,31 @@ class Assembler:
         around, core = self.around, self.core
         user: Spout = self._copy(spec, task)
         stats = core.stats[task] = SpoutStats(around.account(task))
-        context = self._context(spec, task)
-        acker = None if self._acker_turns is None else next(self._acker_turns)
-        pending = self._pending(spec, task, stats, context.task_index, acker)
+        report = partial(self._report, spec.id, task)
+        context = self._context(spec, task, report)
+        acker = next(self._acker_turns)
+        pending = self._pending(spec, task, stats, acker)
 
         def new_collector(outbox: Outbox, trees: OpenTrees) -> SpoutCollector:
             emitter = self._emitter(spec, task, outbox, context)
             roots = None if acker is None else around.parts.root_ids(acker, around.parts.draw)
-            return SpoutCollector(emitter, trees, roots, self._report(spec, task), around.least_block)
+            return SpoutCollector(emitter, trees, roots, report, around.least_block)
 
         collector = new_collector(core.outbox, pending)
         made = SpoutTask(spec.id, task, user, collector, pending, stats, self._max_pending(spec))
-        made.said_quiet, made.may_wait = around.said_quiet, spec.component.blocking
+        made.said_quiet = around.said_quiet
         runner.tasks.append(made)
         if isinstance(user, BatchSpout):
             # Rows must not overtake batches that are gathered: the plain path sees to it.
             collector.gathered = Gathered()
         elif isinstance(runner, BlockingSpoutExecutor):
             # The loop itself emits held messages, so it has an emitter of its own.
-            emits = Emits(pending)
-            made.own = new_collector(runner.outbox, emits)
+            made.own = new_collector(runner.outbox, Emits(pending))
             use_fast_emit(made.own, self._fast)
-            runner.give(made, emits)
+            runner.give(made)
         else:
             use_fast_emit(collector, self._fast)
-        made.returned.warn = context.warn
-        self._open(spec, task, "open", partial(user.open, self._conf_of(spec), context, made.own))
-        if hooks := self._hooks(spec, context):
-            watch_spout(hooks, made)
+        self._open(spec, made, context, "open", made.own)
 
     def _max_pending(self, spec: ComponentSpec) -> int | PendingLimit | None:
         limit: int | str | None = spec.config.get("max_spout_pending", self.config.max_spout_pending)
@@ -143,9 +145,7 @@ class Assembler:
         threads = sum(bolt.tasks for bolt in self.topology.bolts if bolt.component.blocking)
         return PendingLimit(self.around.timed, per_processor, bulk, least=2 * threads // spec.tasks)
 
-    def _pending(
-        self, spec: ComponentSpec, task: int, stats: SpoutStats, index: int, acker: int | None
-    ) -> OpenMessages:
+    def _pending(self, spec: ComponentSpec, task: int, stats: SpoutStats, acker: int | None) -> OpenMessages:
         around, tracking, config = self.around, self.core.tracking, self.config
         here = None if acker is None else tracking.ackers.get(acker)
         limits = Limits(config.max_attempts, config.max_crashes, config.on_error == "crash", config.fail_fast, spec.id)
@@ -160,7 +160,7 @@ class Assembler:
             init_block=None if here is None else here.init_block,
             tell_stop=around.stop,
             permit=around.trial_permit,
-            journal=around.journal(spec.id, index),
+            journal=around.journal(spec.id, self.plan.task_index[task]),
         )
         made = around.parts.pending(task, stats, round(config.message_timeout_secs * 1e9), fate, ports)
         made.resume(around.worker)
@@ -187,11 +187,12 @@ class Assembler:
         """Make a task and prepare it."""
         user: Any = self._copy(spec, task)
         stats = self.core.stats[task] = TaskStats()
-        context = self._context(spec, task)
-        emitter, report = self._emitter(spec, task, outbox, context), self._report(spec, task)
+        report = partial(self._report, spec.id, task)
+        context = self._context(spec, task, report)
+        emitter = self._emitter(spec, task, outbox, context)
         tick_secs = spec.config.get("tick_tuple_freq_secs", self.config.tick_tuple_freq_secs)
         made = BoltTask(spec.id, task, user, stats, tick_secs)
-        prepare = partial(user.prepare, self._conf_of(spec), context)
+        collectors: tuple[BoltCollector, ...] = ()
         if isinstance(user, BatchBolt):
             made.collector = BatchCollector(emitter, report)
         else:
@@ -199,21 +200,27 @@ class Assembler:
                 made.collector = BasicCollector(emitter, report)
             else:
                 made.collector = BoltCollector(emitter, self.around.worker, report, stats)
-                prepare = partial(prepare, made.collector)
+                collectors = (made.collector,)
             use_fast_emit(made.collector, self._fast)
-        self._open(spec, task, "prepare", prepare)
+        self._open(spec, made, context, "prepare", *collectors)
         made.enter()
-        made.returned.warn = context.warn
-        if hooks := self._hooks(spec, context):
-            watch_bolt(hooks, made)
         return made
 
-    def _open(self, spec: ComponentSpec, task: int, doing: str, call: Callable[[], object]) -> None:
-        def opening() -> None:
-            self.around.opening(task)
-            call()
+    def _open(
+        self, spec: ComponentSpec, made: SpoutTask | BoltTask, context: TopologyContext, method: str, *collector: Any
+    ) -> None:
+        """Open a task, and have the hooks that it adds meanwhile see it from then on."""
+        conf, hooks = {**self._conf, **spec.config}, context.hooks
+        made.returned.warn = context.warn
 
-        call_for(spec.id, task, doing, opening)
+        def opening() -> None:
+            self.around.opening(made.task)
+            getattr(made.user, method)(conf, context, *collector)
+
+        call_for(spec.id, made.task, method, opening)
+        if call_for(spec.id, made.task, "prepare of a hook", partial(hooks.open, conf, context)):
+            self.core.hooks.append(hooks)
+            watch_task(hooks, made)
 
     def _copy(self, spec: ComponentSpec, task: int) -> Any:
         try:
@@ -231,9 +238,8 @@ class Assembler:
         emitter = self.core.emitters[task] = call_for(spec.id, task, "prepare of a custom grouping", make)
         return emitter
 
-    def _context(self, spec: ComponentSpec, task: int) -> TopologyContext:
-        around = self.around
-        index = self.plan.task_index[task]
+    def _context(self, spec: ComponentSpec, task: int, report: Callable[[BaseException], None]) -> TopologyContext:
+        around, index = self.around, self.plan.task_index[task]
         inputs: dict[str, dict[str, tuple[str, ...]]] = {}
         for one in spec.subscriptions:
             fields = self.topology[one.source].outputs[one.stream].fields
@@ -242,43 +248,51 @@ class Assembler:
         return TopologyContext(
             around.topology_name, spec.id, task, index, around.worker, around.attempt, self.plan, around.state_root,
             around.now_ns, random.Random(None if self.config.seed is None else f"{self.config.seed} {spec.id} {index}"),
-            metrics=around.metrics, input_fields=inputs,
-            wall_ns=around.wall_ns or around.now_ns,
-            text_hash=around.text_hash, warn=self._warn(spec, task),
+            metrics=around.metrics, input_fields=inputs, wall_ns=around.wall_ns or around.now_ns,
+            text_hash=around.text_hash, warn=partial(self._warn, spec.id, report),
         )
 
-    def _hooks(self, spec: ComponentSpec, context: TopologyContext) -> Hooks | None:
-        """The hooks the component added while it was opened, prepared; None if there are none."""
-        hooks = context.hooks
-        prepare = partial(hooks.open, self._conf_of(spec), context)
-        if not call_for(spec.id, context.task_id, "prepare of a hook", prepare):
-            return None
-        self.core.hooks.append((spec.id, hooks))
-        return hooks
+    def _warn(self, component: str, report: Callable[[BaseException], None], text: str) -> None:
+        """Tell the operator of a problem that can go on, once per component."""
+        if component not in self._warned:
+            self._warned.add(component)
+            report(ComponentError(text))
 
-    def _conf_of(self, spec: ComponentSpec) -> dict[str, Any]:
-        return {**self._conf, **spec.config}
+    def _report(self, component: str, task: int, error: BaseException) -> None:
+        """Tell the operator of an error that a component reports."""
+        around = self.around
+        self.core.stats[task].errors += 1
+        text, where = text_of_error(error), where_of(error)
+        around.report_error(component, task, f"{text} {where}".rstrip())
+        if not issubclass(type(error), FailedTuple):  # whose messages fail with the same text
+            told = Failure("reported", component, task, around.worker, text, attempt=0, where=f"{where} with none")
+            around.note_failures(component, task, [None], told)
 
-    def _warn(self, spec: ComponentSpec, task: int) -> Callable[[str], None]:
-        """Make a function that tells the operator of a problem that can go on, once per component."""
-        report = self._report(spec, task)
 
-        def warn(text: str) -> None:
-            if spec.id not in self._warned:
-                self._warned.add(spec.id)
-                report(ComponentError(text))
+def close_tasks(core: WorkerCore) -> list[TaskCrashed]:
+    """Call `close` and `cleanup` of every task, after `deactivate` of active spouts; returns the errors they raised."""
+    crashes: list[TaskCrashed] = []
 
-        return warn
+    def collect(call: Callable[..., object], *arguments: Any) -> None:
+        try:
+            call(*arguments)
+        except TaskCrashed as crash:
+            crashes.append(crash)
 
-    def _report(self, spec: ComponentSpec, task: int) -> Callable[[BaseException], None]:
-        stats, around = self.core.stats[task], self.around
-
-        def report(error: BaseException) -> None:
-            stats.errors += 1
-            text, where = text_of_error(error), where_of(error)
-            around.report_error(spec.id, task, f"{text} {where}".rstrip())
-            if not issubclass(type(error), FailedTuple):  # whose messages fail with the same text
-                told = Failure("reported", spec.id, task, around.worker, text, attempt=0, where=f"{where} with none")
-                around.note_failures(spec.id, task, [None], told)
-
-        return report
+    for spout in core.spouts:
+        collect(spout.set_active, False)
+    for spout in core.spouts:
+        spout.end()
+    closed: set[int] = set()
+    runners: list[BlockingExecutor | SpoutExecutor] = [*core.blocking, *core.spouts]
+    for runner in runners:
+        if runner.stop():
+            closed.update(task.task for task in runner.tasks)
+        crashes += runner.end_errors
+    for component, task, user in core.users():
+        method = "close" if task in core.spout_tasks else "cleanup"
+        if task not in closed:
+            collect(call_for, component, task, method, partial(methodcaller(method), user))
+    for hooks in core.hooks:
+        collect(call_for, hooks.component, hooks.task, "cleanup of a hook", hooks.close)
+    return crashes

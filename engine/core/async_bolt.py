@@ -150,7 +150,7 @@ class AsyncExecutor(BlockingExecutor):
                 self._ended_by = crash
                 self._hand_over()
         if self._ended_by is None:
-            self._thread_end.close()
+            self._thread.close_tasks()
 
     async def _main(self) -> None:
         try:

@@ -23,7 +23,7 @@ Pure. Thread: the worker's loop. Only `processed_bytes` of a task is written by 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import chain
 
 from squall.engine.api.config import Config
@@ -43,16 +43,16 @@ SPOUT_TURNS_PER_LIMIT = 4
 class Backpressure:
     """The queues of one worker, and its knowledge of the others'."""
 
-    def __init__(self, topology: Topology, plan: Plan, me: int, limit_bytes: int) -> None:
+    def __init__(self, topology: Topology, plan: Plan, tasks: Mapping[int, BoltTask], limit_bytes: int) -> None:
+        """`tasks`: of the bolts of this worker."""
         self.limit_bytes = limit_bytes
         self._plan = plan
-        self._me = me
+        self._tasks = tasks
         self._graph = {
             source: {spec.id for spec in topology.components.values() for one in spec.subscriptions
                      if one.source == source}
             for source in topology.components
         }
-        self._tasks: dict[int, BoltTask] = {}
         self._feeders: dict[str, list[BoltExecutor]] = {}
         """Executors here that are held while a task of the component is full."""
         self.full: set[int] = set()
@@ -65,9 +65,8 @@ class Backpressure:
 
     # ---- set-up ----
 
-    def add(self, component: str, tasks: Iterable[BoltTask], feeder: BoltExecutor) -> None:
+    def add(self, component: str, feeder: BoltExecutor) -> None:
         """Add an executor of this worker."""
-        self._tasks.update((task.task, task) for task in tasks)
         for target in self._graph[component]:
             if component not in downstream_of(self._graph, target):
                 self._feeders.setdefault(target, []).append(feeder)
@@ -78,7 +77,7 @@ class Backpressure:
         """Count a batch that is about to be put in the queue of a task of this worker."""
         task.received_bytes = received_bytes = task.received_bytes + (batch.bytes or batch.weigh())
         if received_bytes - task.processed_bytes >= self.limit_bytes:
-            self._see(task)
+            self._judge(self.full, task.task, task.queued_bytes)
 
     def leave(self, batches: Iterable[Batch]) -> None:
         """Discount batches for other workers that leave. Most were never counted: only those left behind by a send."""
@@ -88,50 +87,33 @@ class Backpressure:
 
     def waits(self, target: int, size_bytes: int) -> None:
         """Count bytes (negative: fewer) that wait for a task of another worker, left behind by a send."""
-        waiting = self._waiting[target] = self._waiting.get(target, 0) + size_bytes
-        if waiting >= self.limit_bytes:
-            if target not in self._waiting_full:
-                self._waiting_full.add(target)
-                self._hold(target, 1)
-        elif target in self._waiting_full and 2 * waiting < self.limit_bytes:
-            self._waiting_full.remove(target)
-            self._hold(target, -1)
+        self._waiting[target] = waiting_bytes = self._waiting.get(target, 0) + size_bytes
+        self._judge(self._waiting_full, target, waiting_bytes)
 
     def end_turn(self) -> None:
         """Measure the batches that remain in inboxes, and find the tasks that are no longer full."""
         for task in self._tasks.values():
-            if task.inbox:
-                self._measure_inbox(task)
-        if self.full:
-            for number in [task for task in self.full if 2 * self._tasks[task].queued_bytes < self.limit_bytes]:
-                self.full.remove(number)
-                self._hold(number, -1)
+            for batch, _ in reversed(task.inbox):
+                if batch.measured:
+                    break
+                task.received_bytes += batch.measure()
+            if task.inbox or self.full:
+                self._judge(self.full, task.task, task.queued_bytes)
 
-    def _measure_inbox(self, task: BoltTask) -> None:
-        for batch, _ in reversed(task.inbox):
-            if batch.measured:
-                return
-            task.received_bytes += batch.measure()
-        self._see(task)
+    def _judge(self, full: set[int], target: int, queued_bytes: int) -> None:
+        """Note in `full` whether a queue is full, and hold or release the bolts that feed it."""
+        if target in full:
+            if 2 * queued_bytes < self.limit_bytes:
+                full.remove(target)
+                self.hold(target, -1)
+        elif queued_bytes >= self.limit_bytes:
+            full.add(target)
+            self.hold(target, 1)
 
-    def _see(self, task: BoltTask) -> None:
-        if task.queued_bytes >= self.limit_bytes and task.task not in self.full:
-            self.full.add(task.task)
-            self._hold(task.task, 1)
-
-    def others_are_full(self, tasks: frozenset[int]) -> tuple[frozenset[int], frozenset[int]]:
-        """Take the tasks of other workers that are full now; returns those newly full, and those no longer full."""
-        before, self.full_elsewhere = self.full_elsewhere, tasks
-        newly, no_longer = tasks - before, before - tasks
-        for task in newly:
-            self._hold(task, 1)
-        for task in no_longer:
-            self._hold(task, -1)
-        return newly, no_longer
-
-    def _hold(self, target: int, step: int) -> None:
+    def hold(self, target: int, step: int) -> None:
+        """Hold the bolts that feed a task that is full (1), or release them (-1)."""
         for feeder in self._feeders.get(self._plan.task_component[target], ()):
-            feeder.hold(step)
+            feeder.held += step
 
     # ---- the conclusions ----
 
@@ -198,12 +180,13 @@ class Outgoing:
 
     def others_are_full(self, tasks: frozenset[int]) -> None:
         """Keep batches for these tasks of other workers, whose queues are full, and for no others."""
-        if tasks == self._pressure.full_elsewhere:
-            return
-        newly, no_longer = self._pressure.others_are_full(tasks)
-        for task in newly:
+        pressure = self._pressure
+        before, pressure.full_elsewhere = pressure.full_elsewhere, tasks
+        for task in tasks - before:
+            pressure.hold(task, 1)
             self._stalled[task] = self._parcels[self._worker_of[task]].take_for(task)
-        for task in no_longer:
+        for task in before - tasks:
+            pressure.hold(task, -1)
             # First, because they may be measured already, and measured batches come first in a parcel.
             self._parcels[self._worker_of[task]].add_first(self._stalled.pop(task))
 

@@ -18,7 +18,6 @@ _FADES = 16
 class BatchSpoutExecutor(SpoutExecutor):
     """Runs tasks of a spout that emits batches."""
 
-    _asks = "next_batch"
     most_emits = MOST_BATCH_EMITS
 
     def _emit_some(self, task: SpoutTask, emits: int) -> None:

@@ -23,18 +23,21 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from queue import SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from squall.engine.api.component import BatchBolt
 from squall.engine.api.failure import HUNG
 from squall.engine.api.stream import TICK_STREAM
-from squall.engine.core.closing import ThreadEnd
-from squall.engine.core.executor import BoltExecutor, BoltTask, TaskCrashed, TaskHung
+from squall.engine.core.executor import BoltExecutor, BoltTask, TaskCrashed, TaskHung, call_for
 from squall.engine.core.pace import CallCost
 from squall.engine.flow.batch import Batch
 from squall.engine.flow.bolt_collectors import BasicCollector, BatchCollector
 from squall.engine.flow.outbox import Outbox
+
+if TYPE_CHECKING:
+    from squall.engine.core.spout_executor import SpoutTask
 
 _AHEAD = 4
 """Slices that the thread has at a time: some 20 ms of work, longer than a turn of a busy loop."""
@@ -42,6 +45,38 @@ _CALL_NS = 50_000_000
 """Time that the rows of a batch bolt's call may take: nothing but their own acks waits for it."""
 JOIN_SECS = 4.0
 """Longest wait for a bolt's thread at the end, so that `cleanup` does not run beside it; it dies with the process."""
+
+
+class TasksThread(threading.Thread):
+    """The thread of an executor. At an orderly end it closes the tasks, because some objects (of sqlite3, for one) may
+    be used only by the thread that made them; if it sits in the user's code, the loop closes them meanwhile."""
+
+    def __init__(self, tasks: Sequence[BoltTask | SpoutTask], run: Callable[[], None], method: str) -> None:
+        """`method` closes a task."""
+        first = tasks[0]
+        super().__init__(target=run, name=f"{first.component}[{first.task}]", daemon=True)
+        self.errors: list[TaskCrashed] = []
+        """Raised at the orderly end of the tasks."""
+        self._tasks, self._method = tasks, method
+        self._closers = count()
+
+    def close_tasks(self) -> None:
+        """Close the tasks, unless the loop has been told that it shall. Called by the thread, when it ends."""
+        for task in self._tasks if self._is_first() else ():
+            try:
+                call_for(task.component, task.task, self._method, getattr(task.user, self._method))
+            except TaskCrashed as crash:
+                self.errors.append(crash)
+
+    def _is_first(self) -> bool:
+        return next(self._closers) == 0
+
+    def has_closed(self) -> bool:
+        """Return False if the thread has not begun to close the tasks: it will not any more. Otherwise wait for it."""
+        if self._is_first():
+            return False
+        self.join()
+        return True
 
 
 class Handover:
@@ -55,12 +90,6 @@ class Handover:
         self.fails = outbox.take_fails()
         self.done = done
         self.crash = crash
-
-
-def _call_all(calls: Iterable[Callable[[], None] | None]) -> None:
-    for call in calls:
-        if call is not None:
-            call()
 
 
 class BlockingExecutor(BoltExecutor):
@@ -81,8 +110,8 @@ class BlockingExecutor(BoltExecutor):
         self._at_hand = [0]
         self.execute_timeout_secs = execute_timeout_secs
         """Longest that one tuple, or one batch, may be in `execute` without a `reset_timeout`; None = for ever."""
-        self._thread_end = ThreadEnd(self.tasks, "cleanup")
-        self.end_errors = self._thread_end.errors
+        self._thread = TasksThread(self.tasks, self._run, "cleanup")
+        self.end_errors = self._thread.errors
         self._queue: SimpleQueue[tuple[BoltTask, Batch, Callable[[], None] | None] | None] = SimpleQueue()
         self._in_turn = deque(self.tasks)
         """The task that is given tuples first is another one each time."""
@@ -98,8 +127,6 @@ class BlockingExecutor(BoltExecutor):
         for task in self.tasks:
             if task.cost is not None:
                 task.cost = CallCost(_CALL_NS, task.cost.set_rows)
-        first = self.tasks[0]
-        self._thread = threading.Thread(target=self._run, name=f"{first.component}[{first.task}]", daemon=True)
         self._take_tasks()
         self._thread.start()
 
@@ -162,11 +189,7 @@ class BlockingExecutor(BoltExecutor):
                 if len(batch.rows) > room:
                     batch, done = batch.split(room, self._new_edge), None
                 else:
-                    task.inbox.popleft()
-                    if task.cost is not None and task.inbox:
-                        dones = [done]
-                        batch = self._joined(task, task.cost, batch, dones)
-                        done = partial(_call_all, dones)
+                    batch, done = self._next(task)
                 if batch.stream == TICK_STREAM:
                     self._ticks_given += 1
                 else:
@@ -216,7 +239,7 @@ class BlockingExecutor(BoltExecutor):
         self._stopping = True
         self._queue.put(None)
         self._thread.join(timeout=JOIN_SECS)
-        return self._thread_end.await_closed(self._thread)
+        return self._thread.has_closed()
 
     def _run(self) -> None:
         while (work := self._queue.get()) is not None:
@@ -241,4 +264,4 @@ class BlockingExecutor(BoltExecutor):
                 self._tick_ended()
             if crash is not None:
                 return
-        self._thread_end.close()
+        self._thread.close_tasks()

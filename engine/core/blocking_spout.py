@@ -3,7 +3,7 @@
 Guarantees
     * The user's object still sees one call at a time: this one thread calls `next_tuple`, `ack`, `fail`, `on_failure`,
       `on_dead_letter`, `activate` and `deactivate`, in the order in which the loop asked for them, and `close` at the
-      end (see `engine.core.closing`). So answers are told between two calls of `next_tuple`, however long one takes;
+      end (see `TasksThread`). So answers are told between two calls of `next_tuple`, however long one takes;
       the loop counts them at once.
     * Emits of the thread leave at once, not when `next_tuple` returns. Their trees are in the pending table, and in the
       task's journal if it has one, before any bolt sees them. Until the loop has taken them they count as pending, so
@@ -26,10 +26,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
-from squall.engine.core.blocking import JOIN_SECS, Handover
-from squall.engine.core.closing import ThreadEnd
+from squall.engine.core.blocking import JOIN_SECS, Handover, TasksThread
 from squall.engine.core.emit_paths import wrap
 from squall.engine.core.spout_executor import (
     INPUT,
@@ -40,7 +39,6 @@ from squall.engine.core.spout_executor import (
     SpoutStopped,
     SpoutTask,
 )
-from squall.engine.flow.ids import Block
 from squall.engine.flow.outbox import Outbox
 from squall.engine.flow.spout_collector import AddBlock
 from squall.engine.foreign.methods import checked
@@ -70,6 +68,10 @@ class Emits:
         """Messages among these."""
         self.untracked: list[Any] = []
         """Message ids that are acked at once, because there are no ackers."""
+        self.answer_untracked = self.untracked.append
+        self.add_block: AddBlock | None = None
+        if (add_block := messages.add_block) is not None:
+            self.add_block = lambda block, *trees: self._note(block.members, add_block, block, *trees)
 
     def __len__(self) -> int:
         return len(self._messages) + self._noted
@@ -85,16 +87,9 @@ class Emits:
         self._entries.clear()
         self._noted = 0
 
-    @property
-    def add_block(self) -> AddBlock | None:
-        add_block = self._messages.add_block
-        return None if add_block is None else partial(self._note_block, add_block)
 
-    def _note_block(self, add_block: AddBlock, block: Block, *trees: Any) -> None:
-        self._note(block.members, add_block, block, *trees)
-
-    def answer_untracked(self, message_id: Any) -> None:
-        self.untracked.append(message_id)
+def _emits_of(task: SpoutTask) -> Emits:
+    return cast("Emits", task.own.pending)
 
 
 class BlockingSpoutExecutor(SpoutExecutor):
@@ -104,17 +99,13 @@ class BlockingSpoutExecutor(SpoutExecutor):
         self, outbox: Outbox, absorb: Callable[[Handover], None], wake: Callable[[], None], turn_bytes: int
     ) -> None:
         """`outbox` is the thread's; `absorb` takes its emits into the loop; `wake` has the loop take a turn."""
-        super().__init__([], turn_bytes=turn_bytes)
+        super().__init__([0], 0, turn_bytes)
         self.outbox = outbox
         self._absorb = absorb
         self._wake = wake
-        self._thread = threading.Thread(target=self._thread_run, daemon=True)
-        self._thread_end = ThreadEnd(self.tasks, "close")
-        self.end_errors = self._thread_end.errors
         self._changed = threading.Condition()
         """With the lock before what both sides touch."""
         self._woken = False
-        self._emits: list[Emits] = []
         self._calls: list[Callable[[], None]] = []
         """Made by the thread, between two calls of `next_tuple`; each is here until it has been made."""
         self._permits = 0
@@ -124,16 +115,15 @@ class BlockingSpoutExecutor(SpoutExecutor):
         self._stopping = False
         self._crash: BaseException | None = None
 
-    def give(self, task: SpoutTask, emits: Emits) -> None:
-        """Give a task to the thread, at set-up: the collector that its user has enters into `emits`."""
+    def give(self, task: SpoutTask) -> None:
+        """Give a task to the thread, at set-up: the collector that its user has enters into `Emits`."""
         task.may_look, task.make_call, task.lock = False, partial(self._post, task), self._changed
-        self._emits.append(emits)
         task.own.gathers = task.own.refuses_batches = True
-        wrap(task.own, lambda _, emit: partial(self._emit_in_turn, task, emits, emit), *_IN_TURN)
+        wrap(task.own, lambda _, emit: partial(self._emit_in_turn, task, emit), *_IN_TURN)
 
     def start(self) -> None:
-        first = self.tasks[0]
-        self._thread.name = f"{first.component}[{first.task}]"
+        self._thread = TasksThread(self.tasks, self._thread_run, "close")
+        self.end_errors = self._thread.errors
         self._thread.start()
 
     # ---- with the lock ----
@@ -188,10 +178,10 @@ class BlockingSpoutExecutor(SpoutExecutor):
             self._woken = False
             crash = self._crash
             if self._has_emits:
-                for task, emits in zip(self.tasks, self._emits, strict=True):
+                for task in self.tasks:
                     task.collector.emitted, task.collector.untracked = task.own.emitted, task.own.untracked
                     task.own.put_new()
-                    emits.enter()
+                    _emits_of(task).enter()
                 taken = Handover(self.outbox, [], None)
         if taken is not None:
             # Of all tasks that share the thread, together.
@@ -224,20 +214,17 @@ class BlockingSpoutExecutor(SpoutExecutor):
 
     def stop(self) -> bool:
         self.end()
-        if self._thread.is_alive():
-            self._thread.join(_IN_CALL_JOIN_SECS)
-            if not self._asking:
-                self._thread.join(JOIN_SECS - _IN_CALL_JOIN_SECS)
-        closed = self._thread_end.await_closed(self._thread)
+        self._thread.join(_IN_CALL_JOIN_SECS)
+        if not self._asking:
+            self._thread.join(JOIN_SECS - _IN_CALL_JOIN_SECS)
+        closed = self._thread.has_closed()
         with self._changed:
             self._calls.clear()  # or a spout that the loop's `close` wakes would be told of answers after it
         return closed
 
     # ---- the thread ----
 
-    def _emit_in_turn(
-        self, task: SpoutTask, emits: Emits, emit: Callable[..., Any], *arguments: Any, **named: Any
-    ) -> Any:
+    def _emit_in_turn(self, task: SpoutTask, emit: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """Wait until the loop lets the task emit. Emits of a spout while it is told of an answer need no permit, as a
         replay must go out. Raises SpoutStopped. Thread: the spout's, whatever it calls from."""
         with self._changed:
@@ -250,8 +237,9 @@ class BlockingSpoutExecutor(SpoutExecutor):
             task.finished = False
             self._tell()
         # Without the lock: it is the user's code.
-        while emits.untracked:
-            task.outermost.ack(emits.untracked.pop(0))
+        untracked = _emits_of(task).untracked
+        while untracked:
+            task.outermost.ack(untracked.pop(0))
         return emitted
 
     def _thread_run(self) -> None:
@@ -269,7 +257,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
                 self._crash = error
                 self._tell()
             return
-        self._thread_end.close()
+        self._thread.close_tasks()
 
     def _thread_next(self, pause_secs: float) -> list[Callable[[], None]] | None:
         """Return the calls to make before the thread asks again: if there are none, it may ask; if None, it must end.
@@ -299,7 +287,7 @@ class BlockingSpoutExecutor(SpoutExecutor):
             if not asks:
                 continue
             before = task.own.emitted
-            task.call("next_tuple", checked(task.ask, task.returned))
+            task.call(task.asked, checked(task.ask, task.returned))
             task.look()
             emitted = task.own.emitted != before
             ended = not emitted and task.exhausted

@@ -15,7 +15,7 @@ No I/O: time comes from a clock, tuples come in batches, results go to an outbox
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Container, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from functools import partial
 from itertools import islice
 from sys import getrefcount
@@ -97,6 +97,12 @@ def call_for(component: str, task: int, doing: str, call: Callable[[], T]) -> T:
         raise TaskCrashed(component, task, doing, error) from error
 
 
+def _call_all(calls: Iterable[Done]) -> None:
+    for call in calls:
+        if call is not None:
+            call()
+
+
 class TaskHung(TaskCrashed):
     """User code did not return, and only the end of its worker ends it."""
 
@@ -124,7 +130,7 @@ class BoltTask:
         self.outermost: Any = user
         """The user's object, or what `engine.core.hook_calls` puts around it."""
         self.execute: Callable[..., Any]
-        """Its method that takes tuples, as `enter` found it."""
+        """Its method that takes tuples, as `enter` found it once it was prepared."""
         self.collector: Any = None
         """Of the bolt's kind; set when the task is prepared."""
         self.noted: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
@@ -155,7 +161,6 @@ class BoltTask:
         self.ticks_at_ns = 0
         self.ticks_put = self.ticks_done = 0
         """Ticks of `received` and `processed`; no published counter includes them."""
-        self.enter()
 
     def enter(self) -> None:
         """Execute by the outermost object's method from now on, as it is now: `prepare` may have put another there."""
@@ -224,10 +229,6 @@ class BoltExecutor:
         self.fixed_ns = 0.0
         """Time that calls took whatever they were given, since the worker's core has looked."""
 
-    def hold(self, step: int) -> None:
-        """Count one more full target (1), or one fewer (-1)."""
-        self.held += step
-
     def run(self) -> bool:
         """Process the batches in the tasks' inboxes; return True if there were any."""
         worked = False
@@ -240,19 +241,13 @@ class BoltExecutor:
             until_ns = task.stats.execute_ns + (self._slice_ns or 0)
             while left and not (task.wait_ns and self._waits(task)):
                 worked = True
-                batch, done = inbox.popleft()
-                dones = [done]
-                if task.cost is not None and inbox:
-                    batch = self._joined(task, task.cost, batch, dones)
+                batch, done = self._next(task)
                 left = len(inbox)
                 if self.process(task, batch):
-                    # It was not joined: of those that are, nothing is left.
                     inbox.appendleft((batch, done))
                     left += 1
-                else:
-                    for done in dones:
-                        if done is not None:
-                            done()
+                elif done is not None:
+                    done()
                 if batch.stream != TICK_STREAM or self.outbox:
                     self.acted = True
                 if task.stats.execute_ns >= until_ns if self._slice_ns else self.outbox.bytes >= self._most_bytes:
@@ -272,13 +267,16 @@ class BoltExecutor:
         task.waits_until_ns = until_ns or now_ns + task.wait_ns
         return True
 
-    def _joined(self, task: BoltTask, cost: CallCost, batch: Batch, dones: list[Done]) -> Batch:
-        """Join later batches of the same stream, or the first rows of one, to a batch that is too short for what a call
-        costs. Others keep their places, before what is left of it: streams take turns."""
-        wanted, rows, parts, inbox = min(task.slice_rows, cost.worth_rows), len(batch.rows), [batch], task.inbox
-        if rows >= wanted or batch.stream == TICK_STREAM:
-            return batch
-        others, component = [], self.source_of(batch.source, batch.stream).component
+    def _next(self, task: BoltTask) -> tuple[Batch, Done]:
+        """Take the next batch of its inbox. If that is too short for what a call costs, later batches of the same
+        stream, or the first rows of one, are joined to it. Others keep their places, before what is left of it: streams
+        take turns."""
+        inbox = task.inbox
+        batch, first_done = inbox.popleft()
+        if task.cost is None or not inbox or batch.stream == TICK_STREAM:
+            return batch, first_done
+        wanted, rows, parts = min(task.slice_rows, task.cost.worth_rows), len(batch.rows), [batch]
+        others, dones, component = [], [first_done], self.source_of(batch.source, batch.stream).component
         while inbox and rows < wanted:
             other, done = inbox.popleft()
             if batch.continues_with(other) and component == self.source_of(other.source, other.stream).component:
@@ -291,7 +289,7 @@ class BoltExecutor:
             else:
                 others.append((other, done))
         inbox.extendleft(reversed(others))
-        return Batch.join(parts) if len(parts) > 1 else batch
+        return (Batch.join(parts), partial(_call_all, dones)) if len(parts) > 1 else (batch, first_done)
 
     def process(self, task: BoltTask, batch: Batch) -> bool:
         """Execute a batch, or as much of it as fits a slice; return True if there is more, left in it."""

@@ -52,19 +52,17 @@ Note = Callable[[Iterable[Any]], None]
 """Takes the message ids of what is about to be emitted."""
 
 
-def watch_spout(hooks: Hooks, task: SpoutTask) -> None:
-    """Have the hooks see what a spout task emits, and what it is answered, from now on."""
-    task.outermost = hooked = _HookedSpout(task.outermost, hooks)
-    task.own.note_ids = hooked.note
-    _watch_emits(hooks, task.own, hooked.note)
-
-
-def watch_bolt(hooks: Hooks, task: BoltTask) -> None:
-    """Have the hooks see what a bolt's task executes, emits and answers from now on."""
+def watch_task(hooks: Hooks, task: SpoutTask | BoltTask) -> None:
+    """Have the hooks see what a task emits, what a spout is answered, and what a bolt executes and answers, from now
+    on."""
+    if isinstance(task, SpoutTask):
+        task.outermost = spout = _HookedSpout(task.outermost, hooks)
+        task.own.note_ids = spout.note
+        _watch_emits(hooks, task.own, spout.note)
+        return
     kinds = ((BatchBolt, _HookedBatchBolt), (BasicBolt, _HookedBasicBolt), (object, _HookedBolt))
     hooked = next(hooked for kind, hooked in kinds if isinstance(task.user, kind))
     task.outermost = hooked(task.outermost, hooks, task.returned)
-    task.enter()
     _watch_emits(hooks, task.collector)
 
 

@@ -22,8 +22,7 @@ from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.api.topology import ComponentSpec, Topology
 from squall.engine.api.user_metrics import UserMetrics
 from squall.engine.clock import Clock
-from squall.engine.core.assemble import Assembler
-from squall.engine.core.closing import close_tasks
+from squall.engine.core.assemble import Assembler, close_tasks
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.surroundings import Surroundings
 from squall.engine.core.transport import NoPeers, NoTransport

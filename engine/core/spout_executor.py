@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import operator
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -20,7 +19,7 @@ from typing import Any, TypeVar
 
 from squall.engine.api.component import BatchSpout, Spout
 from squall.engine.core.executor import AtHand, TaskCrashed
-from squall.engine.core.pace import EMIT_NS, MOST_BATCH_EMITS, MOST_EMITS
+from squall.engine.core.pace import MOST_BATCH_EMITS, MOST_EMITS
 from squall.engine.core.pending_limit import PendingLimit
 from squall.engine.errors import ComponentError
 from squall.engine.flow.spout_collector import SpoutCollector
@@ -44,11 +43,6 @@ def waiting_count(spout: Spout) -> int:
     return count
 
 
-def exhausted(spout: Spout) -> bool:
-    """Read if it has nothing more to emit."""
-    return bool(spout.exhausted)
-
-
 class SpoutStopped(BaseException):
     """Unwinds the thread, and `next_tuple` when the worker ends while the spout waits in `emit`. Never leaves it."""
 
@@ -61,10 +55,9 @@ class SpoutTask:
     """One task of a spout."""
 
     __slots__ = (
-        "_before", "_done_at", "_emitted", "_held", "_since_ns", "_waited_ns", "active", "adaptive", "collector",
-        "component", "emit_bytes", "finished", "fitting", "lock", "make_call", "max_pending", "may_look", "may_wait",
-        "outermost", "own", "pending", "returned", "said_quiet", "stats", "task", "user", "usual_rows",
-        "waits_for",
+        "_before", "_done_at", "_emitted", "_held", "_since_ns", "_waited_ns", "active", "adaptive", "asked",
+        "collector", "component", "emit_bytes", "finished", "fitting", "lock", "make_call", "max_pending", "may_look",
+        "outermost", "own", "pending", "returned", "said_quiet", "stats", "task", "user", "usual_rows", "waits_for",
     )
 
     def __init__(
@@ -90,11 +83,10 @@ class SpoutTask:
         self.stats = stats
         self.adaptive = max_pending if isinstance(max_pending, PendingLimit) else None
         self.max_pending: int | None = max_pending.limit if isinstance(max_pending, PendingLimit) else max_pending
-        asked = "next_batch" if isinstance(user, BatchSpout) else "next_tuple"
-        self.returned = Returned(component, task, asked)
+        self.asked = "next_batch" if isinstance(user, BatchSpout) else "next_tuple"
+        """The spout's method that emits."""
+        self.returned = Returned(component, task, self.asked)
         """Called with the value that the spout returns when it is asked, unless it is None."""
-        self.may_wait = False
-        """True if `next_tuple` may wait, though all spouts run in turn."""
         self._done_at = -1
         """How many messages had failed when it said that it is exhausted; -1: it has not."""
         self.active = False
@@ -202,20 +194,20 @@ class SpoutTask:
     @property
     def exhausted(self) -> bool:
         """True if the spout says that it has nothing more to emit. Raises TaskCrashed."""
-        return self.call("exhausted", exhausted, self.user)
+        return self.call("exhausted", lambda: bool(self.user.exhausted))
 
     def ask(self) -> Any:
         """Call `next_tuple` of a spout that may wait in it. One that has said that it is exhausted is not called before
         another of its messages has failed: it might wait for ever."""
         account = self.stats.account
         failures = account[FAILED] + account[DEAD_LETTERS]
-        was_exhausted = exhausted(self.user)
+        was_exhausted = bool(self.user.exhausted)
         if was_exhausted and self._done_at == failures:
             return None
         before = self.own.emitted
         value = self.outermost.next_tuple()
         # A spout that was exhausted from the start is still asked until a call emits nothing.
-        says_so = exhausted(self.user) and not (was_exhausted and self.own.emitted != before)
+        says_so = self.user.exhausted and not (was_exhausted and self.own.emitted != before)
         self._done_at = failures if says_so else -1
         return value
 
@@ -286,22 +278,18 @@ class SpoutTask:
 class SpoutExecutor:
     """Runs spout tasks that share an executor."""
 
-    _asks = "next_tuple"
     most_emits = MOST_EMITS
     """Emits that a task may make in one turn."""
     end_errors: Sequence[TaskCrashed] = ()
     """Raised by tasks that were closed in `stop`."""
 
-    def __init__(
-        self, tasks: list[SpoutTask], at_hand: AtHand | None = None, emit_ns: int = EMIT_NS,
-        turn_bytes: int = sys.maxsize,
-    ) -> None:
+    def __init__(self, at_hand: AtHand, emit_ns: int, turn_bytes: int) -> None:
         """`emit_ns`: time that a task may emit in one turn.
         `turn_bytes`: about how many bytes a task may emit in one turn."""
-        self.tasks = tasks
+        self.tasks: list[SpoutTask] = []
         self._turn_bytes = turn_bytes
         self._emit_ns = emit_ns
-        self._at_hand: AtHand = [0] if at_hand is None else at_hand
+        self._at_hand = at_hand
         self.ran_dry = True
         """True if the spouts emitted less than they might in their last turn: no more input, or waiting for answers."""
 
@@ -376,7 +364,7 @@ class SpoutExecutor:
         except TaskCrashed:
             raise
         except BaseException as error:
-            raise task.crashed(self._asks, error) from error
+            raise task.crashed(task.asked, error) from error
         if collector.emitted == before:
             return False
         task.finished = False
@@ -412,7 +400,7 @@ class SpoutExecutor:
 
     def _emit_series(self, task: SpoutTask, count: int) -> bool:
         """Ask for `count` tuples; False if one did not come, or there is no room for it."""
-        collector, next_tuple = task.collector, task.ask if task.may_wait else task.outermost.next_tuple
+        collector, next_tuple = task.collector, task.ask if task.user.blocking else task.outermost.next_tuple
         before = began = collector.emitted
         room = self._room(task)
         for _ in range(count):

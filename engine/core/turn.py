@@ -156,7 +156,6 @@ class Turn:
         self._look_at_ns = 0
         self._balance_at_ns = self._balance_ns = 0
         self._idle_wait_ms = IDLE_WAIT_MIN_MS
-        self._worked = True
         self.acted = True
         """True if the last turn did anything but ticks that led to nothing."""
         self.rotates_at_ns = 0
@@ -195,7 +194,6 @@ class Turn:
         self.ended_ns = ended_ns = now_ns()
         core.end_turn(ended_ns - spoke_ns)
         self._end(worked, ended_ns)
-        self._worked = worked
         return worked
 
     def stir(self) -> None:
@@ -325,7 +323,7 @@ class Turn:
         if blocked:
             outgoing.measure()
         self.blocked = blocked
-        self._core.congest(blocked or others_congested)
+        self._core.congested = blocked or others_congested
 
     def _send_parcel(self, worker: int, parcel: Parcel) -> None:
         """Send a parcel; put it back to be cut if it is too big, and fail its tuple if that alone cannot be sent.
@@ -360,7 +358,7 @@ class Turn:
         have been told that it sleeps, and wake it by a frame. Call `get_up` when the wait is over."""
         transport = self._transport
         transport.polled()
-        if self._worked:
+        if not self._sending.idle_turns:
             return 0
         longest_ms = self._longest_wait_ms()
         wait_ms = min(self._idle_wait_ms, longest_ms)

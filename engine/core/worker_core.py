@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from squall.engine.api.config import Config
@@ -43,7 +44,8 @@ from squall.engine.foreign.picklable import PickleCheck
 from squall.engine.report.metrics import TaskStats
 from squall.engine.tracking.peers import Peers
 
-_TICK_SOURCE = TupleSource(SYSTEM_COMPONENT, -1, TICK_STREAM, Stream(*TICK_FIELDS))
+_TICKS = -1
+"""The task that ticks come from."""
 _MAX_ROUNDS = 4
 """Rounds through the bolts in one turn, so that a tuple passes several bolts here; more would never end in a cycle."""
 
@@ -58,6 +60,7 @@ class WorkerCore:
         self.plan = plan
         self.me = me
         self.peers = peers
+        self._around = around
         self._now_ns = around.now_ns
         self.outbox = around.parts.new_outbox()
         self.stats: dict[int, TaskStats] = {}
@@ -67,32 +70,30 @@ class WorkerCore:
         self.bolts: list[BoltExecutor] = []
         self._feeders: list[BoltExecutor] = []
         """The bolts that other bolts read from."""
-        self.in_batches: list[BoltExecutor] = []
-        """The executors of batch bolts, whose calls have a fixed time."""
         self.blocking: list[BlockingExecutor] = []
         self.spout_tasks: dict[int, SpoutTask] = {}
         self.bolt_tasks: dict[int, BoltTask] = {}
         self.pace = Pace(topology, plan, me, self.bolt_tasks, self.emitters, around.timed)
         self.balances = not config.even_shuffle
         """True if shuffles follow the waits of tasks."""
-        self.hooks: list[tuple[str, Hooks]] = []
-        """(component, hooks) of the tasks that have some."""
+        self.hooks: list[Hooks] = []
+        """Of the tasks that have some."""
         self._ticking: list[BoltTask] = []
-        self.pressure = Backpressure(topology, plan, me, config.link_window_bytes)
+        self.pressure = Backpressure(topology, plan, self.bolt_tasks, config.link_window_bytes)
         self.outgoing = Outgoing(plan, config, self.outbox, self.pressure, self._count)
         self.tracking = around.parts.tracking(
             plan, peers, self.outbox, self.spout_tasks, self.outgoing.parcel, around.parts.acker
         )
         self.ackers = self.tracking.ackers
-        self._wake = around.wake
-        self._handovers: deque[Handover] = deque()
-        self._resets: deque[int] = deque()
-        """Roots whose timeout a thread wants to start afresh."""
-        self._sources: dict[tuple[int, str], TupleSource] = {}
-        self.active = self._congested = False
+        self._posted: deque[Callable[[], None]] = deque()
+        """Calls that threads want the loop to make."""
+        ticks = TupleSource(SYSTEM_COMPONENT, _TICKS, TICK_STREAM, Stream(*TICK_FIELDS))
+        self._sources = {(_TICKS, TICK_STREAM): ticks}
+        self.active = False
+        self.congested = False
+        """True if spouts must wait: something is full on the way to other workers, or there."""
         self.report_error = around.report_error
         """Tells the operator of an error in a task."""
-        self._note_failures = around.note_failures
         self.ran_dry = True
         """True if nothing was left to do when the last turn ended."""
         self.acted = False
@@ -100,7 +101,6 @@ class WorkerCore:
         self.untracked = [0] * (2 * max(plan.task_worker, default=0)) if around.untracked is None else around.untracked
         """Per receiving task, from 1: tuples without a tree that were sent to it from here; those of them that were
         dropped, because its worker had died before they left. Written as it happens, before they leave."""
-        self.said_quiet = around.said_quiet
         self.watches: Sequence[Watch] = ()
         self.refresh_bits()
 
@@ -112,14 +112,12 @@ class WorkerCore:
 
     def add_bolt_executor(self, executor: BoltExecutor) -> None:
         component = executor.tasks[0].component
-        self.pressure.add(component, executor.tasks, executor)
+        self.pressure.add(component, executor)
         self.bolts.append(executor)
         if any(self.topology.subscribers(component, stream) for stream in self.topology[component].outputs):
             self._feeders.append(executor)
         if isinstance(executor, BlockingExecutor):
             self.blocking.append(executor)
-        if executor.tasks[0].cost is not None:
-            self.in_batches.append(executor)
         for task in executor.tasks:
             self.bolt_tasks[task.task] = task
             if task.tick_ns:
@@ -130,26 +128,19 @@ class WorkerCore:
         """What the tuples of one sender's stream have in common. Any thread."""
         found = self._sources.get((task, stream))
         if found is None:
-            if stream == TICK_STREAM:
-                return _TICK_SOURCE
             component = self.plan.task_component[task]
             found = TupleSource(component, task, stream, self.topology[component].outputs[stream])
             self._sources[task, stream] = found
         return found
 
-    def post(self, handover: Handover) -> None:
-        """Take what an executor with a thread of its own has produced, and wake the loop. Any thread."""
-        self._handovers.append(handover)
-        self._wake()
-
-    def post_resets(self, roots: Iterable[int]) -> None:
-        """A bolt with a thread of its own has reset timeouts. Any thread."""
-        self._resets.extend(roots)
-        self._wake()
+    def post(self, call: Callable[[Any], None], argument: Any) -> None:
+        """Have the loop make a call before the spouts have their turn, and wake it. Any thread."""
+        self._posted.append(partial(call, argument))
+        self._around.wake()
 
     def note_failures(self, component: str, task: int, message_ids: Sequence[Any], failure: Failure) -> None:
         """Tell the operator, and what watches, of messages of a spout task here that have failed together."""
-        self._note_failures(component, task, message_ids, failure)
+        self._around.note_failures(component, task, message_ids, failure)
         for watch in self.watches:
             watch.failed(task, message_ids, failure)
 
@@ -159,20 +150,15 @@ class WorkerCore:
         """Put ticks that are due, take in the output of threads, and ask the spouts for more. Raises TaskCrashed."""
         if self._ticking:
             self._tick()
-        while self._handovers:
+        while self._posted:
             self.acted = True
-            self.absorb(self._handovers.popleft())
-        if self._resets:
-            self.acted = True
-            self._absorb_resets()
-        may_emit = not (self._congested or self.pressure.congested)
+            self._posted.popleft()()
+        may_emit = not (self.congested or self.pressure.congested)
         emits = self.pace.emits if self.active and may_emit else 0
-        dry = True
         for spout in self.spouts:
             if spout.run(min(emits, spout.most_emits), may_emit):
                 self.acted = True
-            dry = dry and spout.ran_dry
-        self.ran_dry = dry
+        self.ran_dry = all(spout.ran_dry for spout in self.spouts)
 
     def write_journals(self) -> None:
         """After anything that may have made a spout emit: before a bolt executes it, and before it leaves."""
@@ -210,7 +196,7 @@ class WorkerCore:
     def end_turn(self, took_ns: int) -> None:
         """All executors had their turn, which took so long."""
         fixed_ns = 0.0
-        for bolt in self.in_batches:
+        for bolt in self.bolts:
             fixed_ns, bolt.fixed_ns = fixed_ns + bolt.fixed_ns, 0.0
         most_emits = max((spout.most_emits for spout in self.spouts), default=1)
         self.pace.turn_took(took_ns, round(fixed_ns), most_emits)
@@ -235,7 +221,7 @@ class WorkerCore:
     def _count_untracked(self, batch: Batch) -> None:
         rows = batch.untracked_rows()
         if rows:
-            self.said_quiet[0] = 0
+            self._around.said_quiet[0] = 0
             self.untracked[2 * batch.target - 2] += rows
 
     def _tick(self) -> None:
@@ -247,7 +233,7 @@ class WorkerCore:
                 if task.task in self.pressure.full:
                     continue
                 task.ticks_put += 1
-                self._put(task, Batch.untracked(-1, TICK_STREAM, task.task, (task.tick_ns / 1e9,)), None)
+                self._put(task, Batch.untracked(_TICKS, TICK_STREAM, task.task, (task.tick_ns / 1e9,)), None)
 
     def _put(self, task: BoltTask, batch: Batch, done: Callable[[], None] | None) -> None:
         for watch in self.watches:
@@ -259,11 +245,10 @@ class WorkerCore:
         self.pressure.put(task, batch)
         task.inbox.append((batch, done))
 
-    def _absorb_resets(self) -> None:
-        """Before the spouts look which trees are too late."""
-        resets = self._resets
-        while resets:
-            self.outbox.reset_roots((resets.popleft(),))
+    def reset(self, roots: Iterable[int]) -> None:
+        """Start timeouts afresh, before the spouts look which trees are too late: a bolt with a thread of its own asks
+        for it."""
+        self.outbox.reset_roots(roots)
         self.tracking.settle()
 
     def absorb(self, handover: Handover) -> None:
@@ -411,10 +396,6 @@ class WorkerCore:
             bolt.stats.executed for bolt in self.bolt_tasks.values()
         )
 
-    def congest(self, congested: bool) -> None:
-        """Have the spouts wait, or go on: something is full on the way to other workers, or there, or no longer is."""
-        self._congested = congested
-
     def set_active(self, active: bool) -> None:
         """Activate or deactivate the spouts."""
         self.active = active
@@ -439,7 +420,7 @@ class WorkerCore:
         return not (
             any(runner.busy for runner in self.blocking)
             or any(spout.busy for spout in self.spouts)
-            or self._handovers or self.outbox or self.tracking.has_to_tell or self.outgoing
+            or self._posted or self.outbox or self.tracking.has_to_tell or self.outgoing
             or any(task.in_queue for task in self.bolt_tasks.values())
         )
 
@@ -447,7 +428,7 @@ class WorkerCore:
     def next_deadline_ns(self) -> int | None:
         """When there must be a turn again even if nothing arrives."""
         deadlines = [task.ticks_at_ns for task in self._ticking]
-        waiting = (task.waits_until_ns for bolt in self.in_batches if not bolt.held for task in bolt.tasks)
+        waiting = (task.waits_until_ns for bolt in self.bolts if not bolt.held for task in bolt.tasks)
         deadlines += filter(None, waiting)
         for task in self.spout_tasks.values():
             deadline = task.pending.next_deadline_ns

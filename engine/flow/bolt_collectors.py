@@ -29,8 +29,7 @@ from squall.engine.flow.batch_groupings import series_of
 from squall.engine.flow.emitter import UNNAMED, Emitter, Report
 from squall.engine.flow.member_columns import RowCounts
 from squall.engine.foreign.given_columns import values_of
-from squall.engine.foreign.text import repr_of
-from squall.engine.plural import plural
+from squall.engine.foreign.text import plural, repr_of
 from squall.engine.report.metrics import TaskStats
 
 

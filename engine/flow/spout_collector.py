@@ -28,8 +28,7 @@ from squall.engine.flow.member_columns import Flags, RowCounts, Words
 from squall.engine.foreign.given_columns import ids_of
 from squall.engine.foreign.identity import key_of
 from squall.engine.foreign.sizes import row_bytes
-from squall.engine.foreign.text import repr_of, text_of_error
-from squall.engine.plural import plural
+from squall.engine.foreign.text import plural, repr_of, text_of_error
 
 
 class Routed(tuple[Any, ...]):  # noqa: SLOT001 - a tuple's subclass cannot have any

@@ -1,5 +1,5 @@
 """Turns users' errors, values and types into text, and text into what does no harm in a terminal or a log of lines.
-Says what is wrong with a name.
+Says what is wrong with a name, and counts in sentences.
 
 Guarantees
     * No function here raises, whatever the object's `__str__`, `__repr__` or metaclass does, `sys.exit` included.
@@ -209,3 +209,14 @@ def name_mistake(name: object, max_chars: int = MAX_CHARS) -> str | None:
     if found := _MARKUP.search(name):
         return f"{name!r:.80} holds {found[0]!r}, which would be printed as a style; allowed: {allowed(max_chars)}"
     return None
+
+
+def plural(count: int, noun: str, nouns: str = "") -> str:
+    """"1 dead letter", "1,200 dead letters"; `nouns` where an s does not make it."""
+    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
+
+
+def short(number: float) -> str:
+    """"1.2 G" for 1,234,567,890; whole below 1,000."""
+    power = (len(f"{abs(number):.0f}") - 1) // 3
+    return f"{number / 1000**power:.1f} {' kMGTPE'[power]}" if power else f"{number:.0f}"

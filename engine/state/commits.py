@@ -28,8 +28,7 @@ from squall.engine.api.context import TopologyContext
 from squall.engine.api.stream import Stream
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ClusterError, UnstorableError
-from squall.engine.foreign.text import line_of_error, where_of
-from squall.engine.plural import plural
+from squall.engine.foreign.text import line_of_error, plural, where_of
 from squall.engine.state.dealing import deal
 from squall.engine.state.held_emits import HeldEmits
 from squall.engine.state.input_rows import Read

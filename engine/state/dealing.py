@@ -34,8 +34,7 @@ from squall.engine.api.topology import ALL, FIELDS
 from squall.engine.errors import ClusterError
 from squall.engine.foreign.disk import sync
 from squall.engine.foreign.stable_hash import key_hash
-from squall.engine.foreign.text import repr_of
-from squall.engine.plural import plural
+from squall.engine.foreign.text import plural, repr_of
 from squall.engine.state.input_rows import Read, Row
 from squall.engine.state.kept_clock import CLOCK
 from squall.engine.state.keyed import State

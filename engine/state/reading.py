@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from squall.engine.errors import ClusterError, UsageError
-from squall.engine.foreign.text import message_of, repr_of
-from squall.engine.plural import plural
+from squall.engine.foreign.text import message_of, plural, repr_of
 from squall.engine.state.keys import Spelling, check_key, pack_key
 from squall.engine.state.records.record_store import RECORDS_FILE, SHARED
 from squall.engine.state.records.settled import NAMES

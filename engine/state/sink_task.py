@@ -34,7 +34,7 @@ from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ComponentError, FailedTuple
 from squall.engine.foreign.methods import Returned, checked
 from squall.engine.foreign.sizes import row_bytes
-from squall.engine.plural import plural
+from squall.engine.foreign.text import plural
 from squall.engine.state.commits import ExactTask, TaskPlace
 from squall.engine.state.dealing import DEALT
 from squall.engine.state.input_rows import Inputs, Row

@@ -23,8 +23,7 @@ from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ComponentError, FailedTuple, UnstorableError
 from squall.engine.foreign.given_columns import values_of
 from squall.engine.foreign.methods import Returned, checked
-from squall.engine.foreign.text import line_of_error, repr_of, where_of
-from squall.engine.plural import plural
+from squall.engine.foreign.text import line_of_error, plural, repr_of, where_of
 from squall.engine.state.commits import ExactTask
 from squall.engine.state.dealing import DEALT
 from squall.engine.state.kept_clock import kept_clock

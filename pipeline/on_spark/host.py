@@ -27,8 +27,7 @@ from squall.engine.api.failure import ANOTHER_TUPLE, EXCEPTION, WORKER_DIED, Fai
 from squall.engine.api.topology import ComponentSpec
 from squall.engine.api.tuple import Run
 from squall.engine.api.user_metrics import UserMetrics
-from squall.engine.core.assemble import Assembler
-from squall.engine.core.closing import close_tasks
+from squall.engine.core.assemble import Assembler, close_tasks
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.local import is_drained, readings_of
 from squall.engine.core.surroundings import PRODUCT, Surroundings

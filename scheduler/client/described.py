@@ -20,7 +20,7 @@ import psutil
 
 from squall.engine.api.stream import SYSTEM_PREFIX
 from squall.engine.errors import ClusterError
-from squall.engine.plural import plural
+from squall.engine.foreign.text import plural
 from squall.engine.report.document import to_document
 from squall.engine.report.repeats import equal_deaths
 from squall.engine.report.run_report import RunReport

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from squall.engine.api.user_metrics import MetricReading
 from squall.engine.errors import ClusterError, UsageError
-from squall.engine.plural import plural
+from squall.engine.foreign.text import plural
 from squall.engine.report.account import Unfinished
 from squall.engine.report.failure_log import ComponentFailures
 from squall.engine.report.repeats import equal_deaths

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from squall.engine.api.config import Config
 from squall.engine.api.topology import ALL, ANY_TASK, CUSTOM, ComponentSpec, Topology
 from squall.engine.errors import UsageError
-from squall.engine.plural import plural
+from squall.engine.foreign.text import plural
 from squall.engine.state.records.lineage import RESULTS, has_identity
 from squall.engine.state.sink_task import GatheringTask
 from squall.engine.state.stateful_task import StatefulTask

@@ -22,8 +22,7 @@ from types import ModuleType
 from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
 from squall.engine.errors import ClusterError, SquallError
-from squall.engine.foreign.text import plain, plain_lines
-from squall.engine.plural import plural
+from squall.engine.foreign.text import plain, plain_lines, plural
 from squall.engine.report.document import strict_json, to_document
 from squall.engine.report.run_report import RunReport
 from squall.ipc.private import naming, room_error

@@ -31,8 +31,7 @@ import msgspec
 import zmq
 
 from squall.engine.errors import SquallError, UsageError
-from squall.engine.foreign.text import plain, plain_lines
-from squall.engine.plural import plural
+from squall.engine.foreign.text import plain, plain_lines, plural
 from squall.ipc.line_file import append_bounded, read_lines
 from squall.ipc.private import UMASK, make_levels, naming, opener
 from squall.ipc.rundir import RunDir

@@ -31,8 +31,7 @@ from squall.engine.api.plan import Plan
 from squall.engine.api.topology import Topology
 from squall.engine.api.user_metrics import UserMetrics
 from squall.engine.clock import wall_ns
-from squall.engine.core.assemble import Assembler
-from squall.engine.core.closing import close_tasks
+from squall.engine.core.assemble import Assembler, close_tasks
 from squall.engine.core.surroundings import Surroundings
 from squall.engine.core.turn import IDLE_WAIT_MAX_MS, Turn
 from squall.engine.core.worker_core import WorkerCore

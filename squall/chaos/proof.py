@@ -37,7 +37,7 @@ from squall.chaos.taps import from_state
 from squall.chaos.trial import Outcome, Subject, run
 from squall.engine.api.config import Config
 from squall.engine.errors import SquallError, UsageError
-from squall.engine.plural import plural
+from squall.engine.foreign.text import plural
 from squall.scheduler.faults.sentence import Fault
 
 _FAIL_EVERY = 5

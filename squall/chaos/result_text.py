@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from squall.chaos.checker import NOTHING
-from squall.engine.foreign.text import plain
-from squall.engine.plural import plural
+from squall.engine.foreign.text import plain, plural
 from squall.engine.report.failure_log import ComponentFailures
 from squall.scheduler.faults.sentence import text_of
 

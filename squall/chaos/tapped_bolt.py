@@ -7,8 +7,7 @@ Guarantees: see `squall.chaos.taps`.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
-from itertools import chain, repeat
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from squall.chaos.tapping import (
@@ -22,11 +21,11 @@ from squall.chaos.tapping import (
     quoted,
     with_keys,
 )
-from squall.engine.api.around import Around, HiddenField, HidingOut, listed
+from squall.engine.api.around import AnchoringOut, Around, HiddenField, HidingOut
 from squall.engine.api.async_component import AsyncBolt
 from squall.engine.api.columns import ColumnBatch
 from squall.engine.api.context import TopologyContext
-from squall.engine.api.tuple import Anchors, Tuple, TupleSource
+from squall.engine.api.tuple import Tuple, TupleSource
 from squall.engine.errors import FailedTuple
 from squall.engine.foreign.given_columns import parents_of
 from squall.engine.state.records.lineage import has_identity
@@ -47,9 +46,6 @@ class Tapped(Around):
         super().__init__(inner)
         self._component = component
         self._tapping = tapping
-
-    def __reduce__(self) -> Any:
-        return type(self), (self._inner, self._component, self._tapping)
 
 
 class TappedBolt(Tapped):
@@ -110,8 +106,7 @@ class TappedBolt(Tapped):
         if not every or self._log is None or isinstance(self._inner, AsyncBolt) or is_let_go(self._tapping):
             return set()
         now = time.monotonic()
-        several = chain.from_iterable([key] if isinstance(key, str) else key for key in keys)
-        chosen = {key for key in several if key not in NO_ID and int(key, 16) % every == 1}
+        chosen = {key for key in _one_by_one(keys) if key not in NO_ID and int(key, 16) % every == 1}
         return {key for key in chosen if now < self._refused.setdefault(key, now + _LOST_SECS)}
 
     def _record(self, source: TupleSource, rows: Iterable[tuple[Any, ...]], keys: Iterable[Keys]) -> None:
@@ -123,6 +118,11 @@ class TappedBolt(Tapped):
             if (key := self._tapping.key) is not None:
                 compared = (key(dict(zip(source.fields, row, strict=False))) for row in compared)
             self._log.write(*(_line(label, value, of) for value, of in zip(compared, keys, strict=True)))
+
+
+def _one_by_one(several: Iterable[Keys]) -> Iterator[str]:
+    for keys in several:
+        yield from [keys] if isinstance(keys, str) else keys
 
 
 def _line(label: str, compared: Any, keys: Keys) -> str:
@@ -150,36 +150,19 @@ class _Out(HidingOut):
         return *columns, list(map(self._keys.__getitem__, parents))
 
 
-class _AnchoredOut(HidingOut):
-    def __init__(self, collector: Any) -> None:
-        super().__init__(collector)
-        self._keys: dict[int, Keys] = {}
-        """Keys by the `id` of their tuple, until its answer; an entry is overwritten when another gets that `id`."""
-        self._unanchored: Keys = ()
-        """The keys of a tuple without anchors."""
+class _AnchoredOut(AnchoringOut):
+    """Of a bolt that acks by itself; the keys of its tuples are known."""
+
+    _unanchored: Keys = ()
+    """The keys of an emit without anchors."""
 
     def begin(self, keys: Keys, tup: Tuple) -> None:
-        self._keys[id(tup)] = keys
+        self.known[id(tup)] = keys
         self._unanchored = keys if keys == NO_ID else ()
 
     def _row(self, values: Any, task: int | None, named: dict[str, Any]) -> Any:
-        anchors = named["anchors"] = listed(named.get("anchors", ()))
-        return with_keys(values, self._keys_of(anchors))
-
-    def ack(self, tup: Tuple) -> None:
-        self._inner.ack(tup)
-        self._keys.pop(id(tup), None)
-
-    def fail(self, tup: Tuple) -> None:
-        self._inner.fail(tup)
-        self._keys.pop(id(tup), None)
-
-    def _keys_of(self, anchors: Anchors) -> Keys:
-        if isinstance(anchors, Tuple):
-            return self._keys.get(id(anchors), ())
-        if not anchors or not isinstance(anchors, Iterable):
-            return self._unanchored
-        several: dict[Keys, None] = dict.fromkeys(map(self._keys.get, map(id, anchors), repeat(())))
-        if len(several) == 1:
-            return next(iter(several))
-        return tuple(dict.fromkeys(chain.from_iterable([keys] if isinstance(keys, str) else keys for keys in several)))
+        if named.get("anchors") is None:
+            return with_keys(values, self._unanchored)
+        several: dict[Keys, None] = {self.known.get(anchor, ()): None for anchor in self._ids_of_anchors(named)}
+        first = next(iter(several), self._unanchored)
+        return with_keys(values, tuple(dict.fromkeys(_one_by_one(several))) if len(several) > 1 else first)

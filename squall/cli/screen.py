@@ -14,8 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from squall.cli.output import TAB, closed_pipe_is_no_error, note, say, say_json
-from squall.engine.foreign.text import plain
-from squall.engine.plural import short
+from squall.engine.foreign.text import plain, short
 from squall.ipc.private import naming
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from squall.engine.api.component import BasicBolt
 from squall.engine.api.config import Config
 from squall.engine.build.builder import TopologyBuilder
 from squall.engine.errors import FailedTuple
-from squall.engine.plural import plural
+from squall.engine.foreign.text import plural
 
 if TYPE_CHECKING:
     from squall.engine.api.collectors import BasicCollector

@@ -25,7 +25,7 @@ from squall.engine.api.failure import Failure
 from squall.engine.api.plan import Plan
 from squall.engine.api.topology import ComponentSpec, Topology, check_topology
 from squall.engine.clock import NS_PER_SEC, ManualClock
-from squall.engine.core.closing import close_tasks
+from squall.engine.core.assemble import close_tasks
 from squall.engine.core.local import is_drained, readings_of
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.errors import ClusterError, UsageError

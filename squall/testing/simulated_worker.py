@@ -151,19 +151,15 @@ class _RecordingAssembler(Assembler):
         ))
         self._recorder = cluster.recorder
 
-    def _emitter(self, spec: ComponentSpec, task: int, outbox: Outbox, context: Any) -> Emitter:
+    def _emitter(self, spec: ComponentSpec, task: int, outbox: Outbox, context: TopologyContext) -> Emitter:
         emitter = super()._emitter(spec, task, outbox, context)
         if self._recorder is not None:
             streams: dict[str, Any] = emitter.streams
             for name, stream in emitter.streams.items():
                 streams[name] = _RecordedStream(stream, self._recorder.of(spec.id, name, stream.shape))
+            if spec.is_spout:
+                context.add_hook(self._recorder)
         return emitter
-
-    def _context(self, spec: ComponentSpec, task: int) -> TopologyContext:
-        context = super()._context(spec, task)
-        if self._recorder is not None and spec.is_spout:
-            context.add_hook(self._recorder)
-        return context
 
 
 def _nothing() -> None:

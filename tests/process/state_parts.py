@@ -135,7 +135,7 @@ class SplitItself(Bolt):
             if place % 2:
                 self.collector.emit((word, place), anchors=tup, stream="other")
             else:
-                self.collector.emit((word,), anchors=[tup])
+                self.collector.emit((word,), anchors=iter([tup]))
         self.collector.ack(tup)
 
 

@@ -149,7 +149,7 @@ class LooksNotAgain(Turn):
 
     def lie_down(self) -> int:
         wait_ms = super().lie_down()
-        return wait_ms or (0 if self._worked else 1)
+        return wait_ms or min(1, self._sending.idle_turns)
 
 
 class LooksTooSoon(Turn):
@@ -157,7 +157,7 @@ class LooksTooSoon(Turn):
 
     def lie_down(self) -> int:
         self._transport.polled()
-        if self._worked or self._transport.has_acks:
+        if self._transport.has_acks or not self._sending.idle_turns:
             return 0
         self._transport.set_awake(False)
         return self._idle_wait_ms

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from squall.engine.api.config import Config
 from squall.engine.clock import NS_PER_SEC
-from squall.engine.core.assemble import Assembler
-from squall.engine.core.closing import close_tasks
+from squall.engine.core.assemble import Assembler, close_tasks
 from squall.engine.core.surroundings import Surroundings
 from squall.ipc.data_plane import DataPlane, PlaneAddress, PlaneLimits, PlaneParts
 from squall.ipc.frame import opening_of

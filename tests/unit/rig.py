@@ -35,8 +35,7 @@ from squall import (
 from squall.engine.api.plan import ExecutorPlan, Plan
 from squall.engine.api.stream import Outputs
 from squall.engine.clock import ManualClock
-from squall.engine.core.assemble import Assembler
-from squall.engine.core.closing import close_tasks
+from squall.engine.core.assemble import Assembler, close_tasks
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.spout_executor import SpoutTask
 from squall.engine.core.surroundings import Surroundings
@@ -262,7 +261,7 @@ class Rig:
     def congest(self, congested: bool) -> None:
         """Another worker asks the spouts here to wait, or no longer does."""
         self._board.congested = congested
-        self.core.congest(congested)
+        self.core.congested = congested
 
     def settle(self) -> None:
         """Step until nothing happens any more."""

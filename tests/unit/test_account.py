@@ -244,7 +244,7 @@ def test_a_spout_says_what_it_waits_for() -> None:
     rig = Rig(chain(Feeder(), refuses(odd)))
     for seconds, active, congested in ((1, False, False), (2, True, True), (4, True, False), (1, True, False)):
         rig.core.set_active(active)
-        rig.core.congest(congested)
+        rig.core.congested = congested
         rig.step()
         rig.clock.advance(seconds)
     rig.step()

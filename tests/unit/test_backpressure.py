@@ -29,8 +29,12 @@ def close(rig: Rig, component: str) -> Callable[[], None]:
     """Keep a bolt from being run, as if it took its time; what opens it again."""
     task = rig.plan.tasks_of(component)[0]
     [executor] = [bolt for bolt in rig.core.bolts if bolt.tasks[0].task == task]
-    executor.hold(1)
-    return lambda: executor.hold(-1)
+    executor.held += 1
+
+    def reopen() -> None:
+        executor.held -= 1
+
+    return reopen
 
 
 def queued(rig: Rig, component: str) -> int:

@@ -12,7 +12,7 @@ from squall import ExactSink
 from squall.engine.api.collectors import BasicCollector
 from squall.engine.api.tuple import Tuple
 from squall.engine.core import blocking
-from squall.engine.core.closing import close_tasks
+from squall.engine.core.assemble import close_tasks
 from squall.engine.core.executor import TaskCrashed
 from squall.scheduler.worker.task_watch import LONGEST_GAP_SECS, ExecutorWatch
 from tests.parcels import parcel_of

@@ -38,7 +38,7 @@ from squall.engine.api.tuple import TupleSource
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.state.task_store import STORE_FILE, TaskStore
 from squall.testing import FixedSpout, SimulatedCluster, complete_topology
-from tests.process.state_parts import Again, Count, CountBatch, MoodyCount, Split, SplitBatch, text_of
+from tests.process.state_parts import Again, Count, CountBatch, MoodyCount, Split, SplitBatch, SplitItself, text_of
 from tests.unit.wired import wired
 
 LINES = [(text_of(number),) for number in range(8)]
@@ -135,7 +135,7 @@ class Raises(MoodyCount):
 
 
 @pytest.mark.parametrize("count", [Count, CountBatch, MoodyCount, Raises])
-@pytest.mark.parametrize(("split", "custom"), [(Split, True), (SplitBatch, False)])
+@pytest.mark.parametrize(("split", "custom"), [(Split, True), (SplitBatch, False), (SplitItself, False)])
 def test_records_count_once_and_nobody_sees_an_identity(split: Any, count: Any, custom: bool) -> None:
     it, config = topology(split(), count(), custom=custom), Config(on_error="fail")
     assert state_after(it, config=config) == COUNTS

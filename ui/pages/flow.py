@@ -13,7 +13,7 @@ from typing import Any
 
 from nicegui import ui
 
-from squall.engine.plural import short
+from squall.engine.foreign.text import short
 from squall.ui.graph import layers_of
 from squall.ui.pages.look import ALMOST, AXIS, BUSY, CALM, ERROR, HOT, IDLE, SPOUT, WARM
 from squall.ui.pages.shell import address_of, card, number, text

@@ -7,7 +7,7 @@ from typing import Any
 
 from nicegui import ui
 
-from squall.engine.plural import plural
+from squall.engine.foreign.text import plural
 from squall.scheduler.client.described import event_time_lines
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.pages.flow import FlowGraph, busiest_of, colour_of

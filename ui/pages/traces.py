@@ -9,7 +9,7 @@ from typing import Any
 
 from nicegui import ui
 
-from squall.engine.plural import plural
+from squall.engine.foreign.text import plural
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.pages.look import AXIS, CALM, ERROR, LINES, WARM
 from squall.ui.pages.shell import Table, card, order, small_button, text

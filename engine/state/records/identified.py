@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from threading import get_ident
 from typing import Any
 
-from squall.engine.api.around import Around, HiddenField, HidingOut, listed
+from squall.engine.api.around import AnchoringOut, Around, HiddenField, HidingOut
 from squall.engine.api.columns import ColumnBatch
 from squall.engine.api.component import BatchBolt
 from squall.engine.api.context import TopologyContext
@@ -196,10 +196,10 @@ class _Out(HidingOut):
     def _row(self, values: Any, task: int | None, named: dict[str, Any]) -> Any:
         if (stream := named.get("stream", DEFAULT_STREAM)) not in self._carried:
             return values
-        values = self._declared.row(values, stream, task)
-        return *values, self._identity(named)
+        row = self._declared.row(values, stream, task)
+        return *row, self._identity(row, named)
 
-    def _identity(self, named: dict[str, Any]) -> int:
+    def _identity(self, row: tuple[Any, ...], named: dict[str, Any]) -> int:
         """Make the identity of an emit with these arguments."""
         return self.lineage.loose()
 
@@ -219,13 +219,14 @@ class _SpoutOut(_Out):
         return super().emit(values, *misplaced, **named)
 
     def _row(self, values: Any, task: int | None, named: dict[str, Any]) -> Any:
-        stream, message_id = named.get("stream", DEFAULT_STREAM), named.get("message_id")
-        if message_id is None:
-            return super()._row(values, task, named)
-        if carried := stream in self._carried:
-            values = self._declared.row(values, stream, task)
-        identity = self._emitted(message_id, values if carried else (), stream) << self._bits
-        return (*values, identity) if carried else values
+        if named.get("message_id") is not None and named.get("stream", DEFAULT_STREAM) not in self._carried:
+            self._identity((), named)  # it is followed all the same
+        return super()._row(values, task, named)
+
+    def _identity(self, row: tuple[Any, ...], named: dict[str, Any]) -> int:
+        if (message_id := named.get("message_id")) is None:
+            return self.lineage.loose()
+        return self._emitted(message_id, row, named.get("stream", DEFAULT_STREAM)) << self._bits
 
     def _columns(self, columns: Any, task: int | None, named: dict[str, Any]) -> Any:
         stream, message_ids = named.get("stream", DEFAULT_STREAM), named.get("message_ids")
@@ -306,7 +307,7 @@ class IdentifiedBolt(Around):
             identity = off(tup)
             if identity is not None:
                 [base] = lineage.bases_of([identity], lineage.first(tup._source, self._index))
-                out.next[id(tup)] = base, 0
+                out.known[id(tup)] = base, 0
             return execute(tup)
 
         return run
@@ -335,7 +336,7 @@ class _BasicOut(_Out):
 
         self.emit = emit  # type: ignore[method-assign]
 
-    def _identity(self, named: dict[str, Any]) -> int:
+    def _identity(self, row: tuple[Any, ...], named: dict[str, Any]) -> int:
         identity = self.next[0]
         self.next[0] = identity + self.lineage.step
         return identity
@@ -355,37 +356,28 @@ class _BatchOut(_Out):
         return (*columns, self._children.of(made, parents is None))
 
 
-class _AnchoredOut(_Out):
-    """Of a bolt that anchors by itself: what it emits descends from its first anchor."""
+class _AnchoredOut(_Out, AnchoringOut):
+    """Of a bolt that anchors by itself: what it emits descends from its first anchor. Of each tuple at hand, the
+    identity of its next emit is known, and how many there were."""
 
     def __init__(self, collector: Any, lineage: Lineage, who: str, several: Any) -> None:
         """`several`: counts emits with several anchors."""
         super().__init__(collector, lineage, who)
         self._several = several
-        self.next: dict[int, tuple[int, int]] = {}
-        """Of each tuple at hand, by its `id`: the identity of its next emit, and how many there were."""
 
-    def ack(self, tup: Tuple) -> None:
-        self._inner.ack(tup)
-        self.next.pop(id(tup), None)
-
-    def fail(self, tup: Tuple) -> None:
-        self._inner.fail(tup)
-        self.next.pop(id(tup), None)
-
-    def _identity(self, named: dict[str, Any]) -> int:
-        lineage = self.lineage
-        anchors = named["anchors"] = listed(named.get("anchors", ()))
-        several = anchors if isinstance(anchors, list | tuple) else [anchors]
-        known = [id(tup) for tup in several if id(tup) in self.next]
-        if not known:
+    def _identity(self, row: tuple[Any, ...], named: dict[str, Any]) -> int:
+        lineage, known = self.lineage, self.known
+        identity: int
+        anchors = [anchor for anchor in self._ids_of_anchors(named) if anchor in known]
+        if not anchors:
             return lineage.loose()
-        identity, made = self.next[known[0]]
+        first, *others = anchors
+        identity, made = known[first]
         if made >= lineage.most:
             raise lineage.too_many(made + 1)
-        self.next[known[0]] = identity + lineage.step, made + 1
-        if len(known) > 1:
+        known[first] = identity + lineage.step, made + 1
+        if others:
             # A replay may gather others: then it counts as another tuple.
             self._several.inc()
-            identity = origin_of((identity, *(self.next[one][0] for one in known[1:])), ()) << lineage.path_bits
+            identity = origin_of((identity, *(known[other][0] for other in others)), ()) << lineage.path_bits
         return identity

@@ -16,8 +16,7 @@ from squall.engine.api.component import Component
 from squall.engine.api.tuple import Tuple
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import UsageError
-from squall.engine.foreign.text import name_mistake, repr_of
-from squall.engine.plural import plural
+from squall.engine.foreign.text import name_mistake, plural, repr_of
 
 if TYPE_CHECKING:
     from squall.engine.api.collectors import BasicCollector

@@ -17,7 +17,7 @@ from squall.cli.options import SomePath, json_option
 from squall.cli.output import note, say
 from squall.cli.screen import Grid, show
 from squall.engine.errors import UsageError
-from squall.engine.plural import plural
+from squall.engine.foreign.text import plural
 from squall.engine.report.document import to_document
 from squall.engine.state.reading import components_with_state, count_of, import_rows, rows_of, task_of
 from squall.ipc.private import naming

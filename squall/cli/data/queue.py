@@ -18,7 +18,7 @@ from squall.cli.output import say
 from squall.cli.screen import show
 from squall.connect.durable_queue import Queue, QueueRecord, pack, row_mistake
 from squall.engine.errors import UsageError
-from squall.engine.plural import plural
+from squall.engine.foreign.text import plural
 from squall.ipc.private import naming
 
 _CHUNK_BYTES = 1 << 18

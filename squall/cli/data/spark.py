@@ -24,8 +24,7 @@ from squall.cli.settings import layers_of
 from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
 from squall.engine.errors import UsageError
-from squall.engine.foreign.text import plain
-from squall.engine.plural import plural
+from squall.engine.foreign.text import plain, plural
 from squall.engine.report.document import with_schema
 from squall.engine.report.run_report import RunReport
 from squall.scheduler.common import blob

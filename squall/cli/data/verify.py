@@ -15,8 +15,7 @@ from squall.cli.options import SomePath, json_option
 from squall.cli.output import Stages, say_json
 from squall.cli.screen import Block, Cell, Grid, alarm_cell, print_blocks
 from squall.engine.errors import UsageError
-from squall.engine.foreign.text import plain
-from squall.engine.plural import plural
+from squall.engine.foreign.text import plain, plural
 from squall.engine.report.document import with_schema
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from squall.cli.output import note
 from squall.cli.report_text import components_grid, count_lines, detail_blocks, emitted_text, latency_text
 from squall.cli.screen import Block, Cell, Grid, alarm_cell, is_terminal, plain_number, show, state_cell
 from squall.engine.errors import UsageError
-from squall.engine.plural import plural
+from squall.engine.foreign.text import plural
 from squall.engine.report.document import to_document, with_schema
 from squall.ipc.private import room_error
 from squall.scheduler.client.described import describe, describe_cluster, describe_processes, event_time_lines

@@ -18,7 +18,7 @@ from squall.cli.options import Seconds, json_option
 from squall.cli.output import note, say
 from squall.cli.screen import Block, Grid, show
 from squall.engine.errors import ClusterError, UsageError
-from squall.engine.plural import plural
+from squall.engine.foreign.text import plural
 from squall.ui.watching import Watching
 from squall.ui.way import outcome_of, perfetto, ways_of
 

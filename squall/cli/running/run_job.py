@@ -20,8 +20,7 @@ from squall.cli.settings import layers_of
 from squall.cli.steering.ui import tell_link, ui_options
 from squall.engine.api.stream import declared
 from squall.engine.errors import ClusterError, UsageError
-from squall.engine.foreign.text import repr_of
-from squall.engine.plural import plural
+from squall.engine.foreign.text import plural, repr_of
 from squall.engine.report.document import with_schema
 from squall.engine.report.run_report import RunReport
 from squall.ipc.private import room_error

@@ -22,7 +22,7 @@ from squall.cli.running.live import DeathNews
 from squall.cli.screen import show
 from squall.cli.settings import layers_of, settings_option
 from squall.engine.errors import UsageError
-from squall.engine.plural import plural
+from squall.engine.foreign.text import plural
 from squall.engine.report.document import with_schema
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.nimbus_client import Interrupted, NimbusClient

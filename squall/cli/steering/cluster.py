@@ -19,7 +19,7 @@ from squall.cli.output import note
 from squall.cli.screen import show
 from squall.cli.steering.ui import tell_link, ui_options, ui_port_option
 from squall.engine.errors import UsageError
-from squall.engine.plural import plural
+from squall.engine.foreign.text import plural
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.standing import cluster_path, open_cluster, patient_client
 from squall.scheduler.cluster.ending import end_lost

@@ -11,7 +11,7 @@ from squall.cli.cluster_access import directory_option, nimbus_of
 from squall.cli.options import json_option
 from squall.cli.output import say, say_json
 from squall.cli.screen import show
-from squall.engine.plural import plural
+from squall.engine.foreign.text import plural
 from squall.scheduler.client.described import who
 from squall.scheduler.client.nimbus_client import START_SECS
 from squall.scheduler.faults.catalogue import CATALOGUE

@@ -24,7 +24,7 @@ from squall.cli.options import json_option, wait_option
 from squall.cli.output import note, say
 from squall.cli.screen import Block, Grid, alarm_cell, show, state_cell
 from squall.engine.errors import UsageError
-from squall.engine.plural import plural
+from squall.engine.foreign.text import plural
 from squall.engine.report.document import to_document, with_schema
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.described import status_of
