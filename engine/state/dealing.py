@@ -32,7 +32,7 @@ from typing import Any
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.topology import ALL, FIELDS
 from squall.engine.errors import ClusterError
-from squall.engine.foreign.disk import sync
+from squall.engine.foreign.files import sync
 from squall.engine.foreign.stable_hash import key_hash
 from squall.engine.foreign.text import repr_of
 from squall.engine.plural import plural

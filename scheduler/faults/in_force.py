@@ -29,8 +29,7 @@ from typing import Any
 import msgspec
 
 from squall.engine.errors import ClusterError
-from squall.ipc.line_file import append_line, read_lines
-from squall.ipc.private import replace_file
+from squall.ipc.private import append_line, read_lines, replace_file
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.messages import Wire
 from squall.scheduler.faults.resolution import ANYBODY, LinkEnds

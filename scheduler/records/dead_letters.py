@@ -42,8 +42,7 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.engine.flow.spout_collector import Routed
 from squall.engine.foreign.text import repr_of, text_of_error
 from squall.engine.tracking.fate import Letter
-from squall.ipc.line_file import append_line, read_lines_and_tail
-from squall.ipc.private import gone_if_failed, make_directory, naming, opener
+from squall.ipc.private import append_line, gone_if_failed, make_directory, naming, opener, read_lines_and_tail
 from squall.ipc.rundir import LETTER_REQUESTS
 
 LEDGER = "dead-letters.jsonl"

@@ -44,10 +44,11 @@ from squall.ipc.board import Board
 from squall.ipc.control import ConnectionWatch, Context, ControlClient
 from squall.ipc.data_plane import DataPlane, PlaneAddress, PlaneLimits
 from squall.ipc.frame import opening_of
-from squall.ipc.line_file import append_line
 from squall.ipc.metric_file import MetricFile
+from squall.ipc.private import append_line
 from squall.ipc.rundir import RunDir
-from squall.scheduler.common import blob, process, user_logging
+from squall.scheduler.common import blob, process
+from squall.scheduler.common.environment import UserLogging, apply_logging_settings
 from squall.scheduler.common.messages import Assignment, SetStatus, WorkerBoot, WorkerFailed, WorkerReady
 from squall.scheduler.records.failure_file import times_lately, write_last_words, write_stopped
 from squall.scheduler.worker.lease import Lease
@@ -134,9 +135,9 @@ class Worker:
         self._peers.update(boot.slot_index, boot.incarnation, True)
         spoilt = self._broken.spoils_code()
         topology = loaded if loaded and not spoilt else blob.load_code(boot.run_dir, boot.topology, spoilt)
-        if isinstance(topology.logging, user_logging.UserLogging):
+        if isinstance(topology.logging, UserLogging):
             topology.logging.apply()
-        user_logging.apply_settings(self._config, topology=boot.topology.name, worker=self._name)
+        apply_logging_settings(self._config, topology=boot.topology.name, worker=self._name)
         around = Surroundings(
             topology_name=boot.topology.name,
             worker=self._name,

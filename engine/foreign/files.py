@@ -1,10 +1,18 @@
-"""Files and directories that are on disk, and so survive a power loss, as far as the disk keeps its word (fsync)."""
+"""Users' files: on disk, so that they survive a power loss, as far as the disk keeps its word (fsync); and executed, as
+one with a topology that is named on the command line.
+
+Guarantees: what stands in a file now is what is executed, as with `python FILE`. Python's own imports may take a cached
+compilation of an earlier version: if the file changed within a second, and kept its size.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import spec_from_file_location
 from pathlib import Path
+from types import CodeType
 
 
 def sync(path: str | os.PathLike[str]) -> None:
@@ -34,3 +42,16 @@ def replace_file(path: str | os.PathLike[str], data: bytes, is_synced: bool = Tr
             file.flush()
             os.fsync(file.fileno())
     os.replace(new, path)
+
+
+class _FromSource(SourceFileLoader):
+    def get_code(self, fullname: str) -> CodeType:
+        code: CodeType = self.source_to_code(self.get_data(self.path), self.path)
+        return code
+
+
+def spec_of_script(name: str, path: Path) -> ModuleSpec | None:
+    """How to import a file under a name; None if it is no Python source (.py)."""
+    if path.suffix != ".py":
+        return None
+    return spec_from_file_location(name, path, loader=_FromSource(name, str(path)))
