@@ -32,9 +32,8 @@ from squall.scheduler.client.nimbus_client import (
     NotEnded,
     OnWait,
 )
-from squall.scheduler.cluster.ending import STOP_GRACE_SECS, STOP_MARGIN_SECS, await_none, end_lost
 from squall.scheduler.common.messages import TopologyRecord
-from squall.scheduler.common.role import RoleKind, processes_of
+from squall.scheduler.common.role import STOP_GRACE_SECS, STOP_MARGIN_SECS, RoleKind, await_none, end_lost, processes_of
 from squall.scheduler.records.topology_view import TopologyView
 
 ANSWER_SECS = TIMEOUT_SECS

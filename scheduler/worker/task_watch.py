@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from squall.engine.api.async_component import AsyncBolt, AsyncSpout
 from squall.engine.core.worker_core import WorkerCore
-from squall.scheduler.common.progress_watch import ProgressWatch
+from squall.scheduler.common.standstill import ProgressWatch
 
 
 class Opening:

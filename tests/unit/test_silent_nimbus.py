@@ -15,7 +15,7 @@ from squall.scheduler.client import nimbus_client
 from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient, NimbusGone
 from squall.scheduler.client.standing import connect_to
 from squall.scheduler.cluster.daemons import OPTIONS
-from squall.scheduler.common.progress_watch import ProgressWatch
+from squall.scheduler.common.standstill import ProgressWatch
 from squall.scheduler.faults.in_force import FaultsTold
 from squall.ui.sampler import Sampler
 from tests.unit.rig import Does, Feeder, Rig, acks, chain
