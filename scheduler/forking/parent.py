@@ -41,7 +41,7 @@ from squall.engine.errors import ClusterError
 from squall.ipc.private import UMASK
 from squall.scheduler.common import process
 from squall.scheduler.common.daemon import log_to_stderr
-from squall.scheduler.common.log_output import ROTATE_BYTES
+from squall.scheduler.common.logs import ROTATE_BYTES
 from squall.scheduler.common.messages import TopologyRecord, Wire, WorkerBoot
 from squall.scheduler.common.role import MODULES, Role, RoleKind, show_role
 from squall.scheduler.common.standstill import DUMP_SIGNAL
