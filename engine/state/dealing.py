@@ -37,7 +37,6 @@ from squall.engine.foreign.stable_hash import key_hash
 from squall.engine.foreign.text import repr_of
 from squall.engine.plural import plural
 from squall.engine.state.input_rows import Read, Row
-from squall.engine.state.kept_clock import CLOCK
 from squall.engine.state.keyed import State
 from squall.engine.state.keys import Spelling
 from squall.engine.state.reading import directories_of, meta_of, names_of, stores_of, task_of, tasks_of
@@ -51,6 +50,7 @@ from squall.engine.state.task_store import (
     read_key,
     unpack_row,
 )
+from squall.engine.state.times import CLOCK
 from squall.engine.state.windowing.event_time import TIME_KEY
 from squall.engine.state.windowing.panes import KEY, PART
 from squall.engine.state.windowing.windows import TIME, WINDOWS, Declaration, changed
