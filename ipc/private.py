@@ -21,6 +21,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from squall.engine.foreign.files import locked
 from squall.engine.foreign.files import sync as sync_to_disk
 
 UMASK = 0o077
@@ -95,8 +96,7 @@ def room_error(directory: Path) -> str:
         # notice only at the sync that there is none.
         with open(probe, "xb", opener=opener) as file:
             file.write(bytes(range(256)) * (_PROBE_BYTES // 256))
-            file.flush()
-            os.fsync(file.fileno())
+        sync_to_disk(probe)
     except OSError as error:
         return f"cannot write to {directory}: {error.strerror}"
     finally:
@@ -112,9 +112,7 @@ def append_line(path: Path, line: str) -> int:
     """Append a line, which holds no newline, to a file that may not exist yet; returns the file's size with it. OSError
     if there is no room."""
     left = line.encode() + b"\n"
-    fd = opener(os.fspath(path), os.O_RDWR | os.O_APPEND | os.O_CREAT)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
+    with locked(path, flags=os.O_RDWR | os.O_APPEND | os.O_CREAT) as fd:
         before = _end_of_lines(fd)
         size = before + len(left)
         os.ftruncate(fd, before)
@@ -127,10 +125,6 @@ def append_line(path: Path, line: str) -> int:
             os.ftruncate(fd, before)
             raise
         return size
-    finally:
-        # Unlock: a process that was forked meanwhile shares the lock and would hold it.
-        fcntl.flock(fd, fcntl.LOCK_UN)
-        os.close(fd)
 
 
 def append_bounded(path: Path, line: str, most_bytes: int) -> None:
@@ -163,14 +157,8 @@ def read_lines(path: Path) -> list[bytes]:
 def read_lines_and_tail(path: Path) -> tuple[list[bytes], bytes]:
     """As `read_lines`, and the fragment after the last whole line, which a cut or the death of its writer has left."""
     try:
-        file = path.open("rb")
+        with locked(path, fcntl.LOCK_SH) as fd, open(fd, "rb", closefd=False) as file:
+            *lines, rest = file.read().split(b"\n")
     except FileNotFoundError:
         return [], b""
-    with file:
-        fcntl.flock(file, fcntl.LOCK_SH)
-        try:
-            *lines, rest = file.read().split(b"\n")
-        finally:
-            # See `append_line`.
-            fcntl.flock(file, fcntl.LOCK_UN)
     return lines, rest

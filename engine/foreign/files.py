@@ -1,5 +1,5 @@
-"""Users' files: on disk, so that they survive a power loss, as far as the disk keeps its word (fsync); and executed, as
-one with a topology that is named on the command line.
+"""Files: on disk, so that they survive a power loss, as far as the disk keeps its word (fsync); locked; and executed,
+as one of a user's with a topology that is named on the command line.
 
 Guarantees: what stands in a file now is what is executed, as with `python FILE`. Python's own imports may take a cached
 compilation of an earlier version: if the file changed within a second, and kept its size.
@@ -8,7 +8,9 @@ compilation of an earlier version: if the file changed within a second, and kept
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+from collections.abc import Iterator
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_file_location
 from pathlib import Path
@@ -30,6 +32,20 @@ def sync_directories(path: str | os.PathLike[str]) -> None:
     for directory in (real, *real.parents):
         with contextlib.suppress(PermissionError):  # nothing was made there by this user
             sync(directory)
+
+
+@contextlib.contextmanager
+def locked(path: str | os.PathLike[str], operation: int = fcntl.LOCK_EX, flags: int = 0) -> Iterator[int]:
+    """Hold the lock of a file or directory, which ends with the process at the latest; as a descriptor, opened with
+    `flags`. A file that they make is for its owner alone. BlockingIOError if others hold it and LOCK_NB is asked."""
+    fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, operation)
+        yield fd
+    finally:
+        # Unlock: a process that was forked meanwhile shares the lock and would hold it.
+        fcntl.flock(fd, fcntl.LOCK_UN)
+        os.close(fd)
 
 
 def replace_file(path: str | os.PathLike[str], data: bytes, is_synced: bool = True) -> None:
