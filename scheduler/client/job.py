@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from squall.engine.api.user_metrics import MetricReading
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.plural import plural
-from squall.engine.report.account import Unfinished
 from squall.engine.report.failure_log import ComponentFailures, equal_deaths
+from squall.engine.report.metrics import Unfinished
 from squall.engine.report.run_report import Restart, RunReport, TaskReading, build_report
 from squall.engine.state.reading import read_component
 from squall.ipc.board import LINK_COUNTERS, Board, BoardMissing

@@ -18,7 +18,7 @@ import math
 from dataclasses import dataclass, field
 
 from squall.engine.errors import ClusterError, UsageError
-from squall.engine.report.account import Unfinished
+from squall.engine.report.metrics import Unfinished
 from squall.ipc.control import NoAnswer
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.job import Job

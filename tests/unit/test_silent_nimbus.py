@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from squall.engine.errors import ClusterError, UsageError
-from squall.engine.report.account import EMITTED, REPLAYED, TRACKED
+from squall.engine.report.metrics import EMITTED, REPLAYED, TRACKED
 from squall.ipc.control import ControlServer, Incoming, NoAnswer
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client import nimbus_client
