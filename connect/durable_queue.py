@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from squall.engine.errors import UsageError
+from squall.engine.foreign.files import locked
 from squall.engine.foreign.text import repr_of, text_of_error
 
 _TABLES = (
@@ -169,16 +170,12 @@ class Queue:
         if name == _NOBODY:
             return True
         try:
-            fd = os.open(self._lock_path(name), os.O_RDWR | os.O_CLOEXEC)
+            with locked(self._lock_path(name), fcntl.LOCK_EX | fcntl.LOCK_NB):
+                return True
         except FileNotFoundError:
             return True
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        finally:
-            os.close(fd)
-        return True
 
     def _adopt(self) -> tuple[int, int] | None:
         """Take over a claim of a consumer that is gone."""

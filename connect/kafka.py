@@ -37,7 +37,7 @@ from squall.connect.sink import Sink
 from squall.connect.source import Source, Unreadable, read_json
 from squall.engine.api.replaying import Record
 from squall.engine.errors import ClusterError, Unavailable, UsageError
-from squall.engine.foreign.disk import replace_file
+from squall.engine.foreign.files import replace_file
 from squall.engine.foreign.given_columns import values_of
 from squall.engine.foreign.text import repr_of, text_of_error
 

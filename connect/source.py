@@ -24,7 +24,7 @@ from squall.connect.read_ahead import Again, End, ReadAhead
 from squall.engine.api.component import BatchSpout
 from squall.engine.api.replaying import Record, ReplayingSpout
 from squall.engine.errors import ComponentError
-from squall.engine.foreign.disk import replace_file
+from squall.engine.foreign.files import replace_file
 from squall.engine.foreign.text import repr_of
 
 if TYPE_CHECKING:

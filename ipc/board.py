@@ -29,8 +29,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from squall.engine.errors import ClusterError
-from squall.engine.report.account import ACCOUNT_COLUMNS
-from squall.engine.report.metrics import HISTOGRAM_BUCKETS, TASK_COUNTERS
+from squall.engine.report.metrics import ACCOUNT_COLUMNS, HISTOGRAM_BUCKETS, TASK_COUNTERS
 from squall.ipc.ack_rings import rings_words
 from squall.ipc.private import gone_if_failed
 
@@ -295,7 +294,7 @@ class Board:
         return dict(zip(TASK_COUNTERS, self.words[at : at + len(TASK_COUNTERS)].tolist(), strict=True))
 
     def account(self, task: int) -> memoryview[int]:
-        """A task's columns of `engine.report.account`."""
+        """A task's columns of `engine.report.metrics`."""
         at = self.task_at(task)
         return self.words[at : at + len(ACCOUNT_COLUMNS)]
 

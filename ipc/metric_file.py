@@ -21,8 +21,7 @@ from pathlib import Path
 
 from squall.engine.api.user_metrics import Counter, MetricReading
 from squall.engine.errors import ComponentError
-from squall.ipc.line_file import append_line, read_lines
-from squall.ipc.private import make_levels
+from squall.ipc.private import append_line, make_levels, read_lines
 
 CELLS_BYTES = 4 << 20
 """Bytes for one worker's metrics: a thousand histograms, or half a million counters."""

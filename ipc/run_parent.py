@@ -18,11 +18,11 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from squall.engine.errors import ClusterError, UsageError
+from squall.engine.foreign.files import locked
 from squall.ipc.private import make_directory
 
 CREATOR_FILE = "creator"
@@ -106,7 +106,7 @@ def make_anonymous(parent: Path) -> tuple[Path, int]:
     """A fresh directory, and the descriptor that protects it from sweeps while it is open."""
     make_directory(parent)
     check_private(parent)
-    with directory_lock(parent, fcntl.LOCK_EX):
+    with locked(parent, flags=os.O_NOFOLLOW):
         path = parent / f"r-{os.urandom(4).hex()}"
         path.mkdir(mode=0o700)
         fd = try_flock(path / CREATOR_FILE)
@@ -123,7 +123,7 @@ def sweep_stale(parent: Path | None = None) -> list[Path]:
     check_private(parent)
     stale = []
     try:
-        with directory_lock(parent, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        with locked(parent, fcntl.LOCK_EX | fcntl.LOCK_NB, os.O_NOFOLLOW):
             stale = [path for path in sorted(parent.iterdir()) if _bury_if_abandoned(path)]
     except BlockingIOError:
         # Another process is making or sweeping right now: stale directories stay so until next time.
@@ -175,17 +175,6 @@ def remove_tree(path: Path) -> None:
             return
         time.sleep(REMOVE_PAUSE_SECS)
     raise ClusterError(f"cannot remove {path}: {sorted(os.listdir(path))[:5]} cannot be deleted")
-
-
-@contextmanager
-def directory_lock(directory: Path, operation: int) -> Iterator[None]:
-    """Exclude others from making or removing something in a directory. BlockingIOError with LOCK_NB."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(fd, operation)
-        yield
-    finally:
-        os.close(fd)
 
 
 def _bury_if_abandoned(path: Path) -> bool:

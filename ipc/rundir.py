@@ -33,6 +33,7 @@ from typing import Generic, ParamSpec
 from urllib.parse import unquote
 
 from squall.engine.errors import ClusterError, UsageError
+from squall.engine.foreign.files import locked
 from squall.ipc import hash_seed
 from squall.ipc.private import make_directory, naming
 from squall.ipc.run_parent import (
@@ -42,7 +43,6 @@ from squall.ipc.run_parent import (
     STORE,
     check_private,
     default_parent,
-    directory_lock,
     is_standing,
     make_anonymous,
     make_durable,
@@ -148,7 +148,7 @@ class RunDir:
         try:
             run_dir.socket_length_check()
             # Several programs may make the same one at once; none must find it half made.
-            with naming(run_dir.path), directory_lock(run_dir.path, fcntl.LOCK_EX):
+            with naming(run_dir.path), locked(run_dir.path, flags=os.O_NOFOLLOW):
                 run_dir._fill(hash_seed)
         except BaseException:
             if path is None:
@@ -217,16 +217,12 @@ class RunDir:
     def lock_holder(self) -> str | None:
         """Pid of the Nimbus that holds the directory, UNKNOWN until it has written it; None if no Nimbus does."""
         try:
-            fd = os.open(self.lock_file, os.O_RDONLY | os.O_CLOEXEC)
+            with locked(self.lock_file, fcntl.LOCK_SH | fcntl.LOCK_NB):
+                return None
         except FileNotFoundError:
             return None
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return self._locker()
-        finally:
-            os.close(fd)
-        return None
 
     def _locker(self) -> str:
         """For messages only: a holder that was killed leaves its pid behind until the next one has written its own, and

@@ -34,7 +34,7 @@ import msgspec
 from squall.engine.api.acked_prefix import PositionFile
 from squall.engine.clock import NS_PER_SEC
 from squall.engine.errors import ClusterError
-from squall.engine.foreign.disk import replace_file, sync_directories
+from squall.engine.foreign.files import replace_file, sync_directories
 from squall.engine.foreign.text import text_of_error
 
 BEGINNING_BYTES = 4096

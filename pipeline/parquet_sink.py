@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from squall.engine.errors import ClusterError, FailedTuple, UsageError
-from squall.engine.foreign.disk import sync, sync_directories
+from squall.engine.foreign.files import sync, sync_directories
 from squall.engine.foreign.text import line_of_error, plural, text_of_error
 from squall.engine.state.sinks import ExactSink
 from squall.pipeline.sink_table import Misfits, TableMaker

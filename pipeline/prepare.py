@@ -29,7 +29,6 @@ from typing import Any, TypeAlias
 
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import plural
-from squall.pipeline.feed.increment import Written, first_manifest, grown, new_stem
 from squall.pipeline.feed.manifest import (
     MANIFEST_NAME,
     QUARANTINE_NAME,
@@ -37,8 +36,12 @@ from squall.pipeline.feed.manifest import (
     SOURCES_NAME,
     Manifest,
     PartFile,
+    Written,
     check_files,
+    first_manifest,
+    grown,
     load_manifest,
+    new_stem,
 )
 from squall.pipeline.feed.staging import clear_orphans, staged
 from squall.pipeline.prepare_job import run_job

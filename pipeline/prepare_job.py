@@ -22,8 +22,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from squall.engine.foreign.text import repr_of
-from squall.pipeline.feed.increment import ROW_GROUP_BYTES, PartPlace, Written, places, with_schema
-from squall.pipeline.feed.manifest import PLACE_COLUMNS, Manifest
+from squall.pipeline.feed.manifest import (
+    PLACE_COLUMNS,
+    ROW_GROUP_BYTES,
+    Manifest,
+    PartPlace,
+    Written,
+    places,
+    with_schema,
+)
 from squall.pipeline.feed.staging import LINES_NAME
 from squall.pipeline.read.input_files import InputFile, balance
 from squall.pipeline.read.input_frame import (

@@ -16,9 +16,9 @@ from squall.engine.errors import UsageError
 from squall.engine.report.metrics import merge
 from squall.engine.report.run_report import latency_of
 from squall.scheduler.client.job import Job
-from squall.scheduler.client.log_tail import LogTail
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.client.standing import job_named, limit_secs
+from squall.scheduler.common.logs import LogTail
 from squall.scheduler.faults.catalogue import CATALOGUE, Kind
 from squall.scheduler.faults.in_force import FaultInForce
 from squall.scheduler.faults.sentence import parse

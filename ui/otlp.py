@@ -22,7 +22,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from squall.engine.api.user_metrics import COUNTER, GAUGE
 from squall.engine.errors import SquallError
-from squall.engine.report.repeats import Repeats
+from squall.engine.report.failure_log import Repeats
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.measured import Distribution, Family, families
 

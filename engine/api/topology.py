@@ -68,7 +68,7 @@ class Topology:
     config: Config = field(default_factory=Config)
     """Settings that its author gave it; those that are given where it is run win."""
     logging: object = field(default=None, compare=False, repr=False)
-    """What the submitting program has set up (see `scheduler.common.user_logging`)."""
+    """What the submitting program has set up (see `scheduler.common.environment`)."""
 
     def __getitem__(self, component: str) -> ComponentSpec:
         return self.components[component]

@@ -36,8 +36,7 @@ from squall.engine.flow.bolt_collectors import BasicCollector, BatchCollector
 from squall.engine.flow.outbox import Outbox
 from squall.engine.foreign.methods import Returned
 from squall.engine.foreign.text import line_of_error, repr_of, text_of_error, traceback_of, where_of
-from squall.engine.report.account import Words
-from squall.engine.report.metrics import TaskStats
+from squall.engine.report.metrics import TaskStats, Words
 
 T = TypeVar("T")
 

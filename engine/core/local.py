@@ -30,9 +30,8 @@ from squall.engine.core.turn import Turn
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.errors import ClusterError
 from squall.engine.foreign.text import plain
-from squall.engine.report.failure_log import FailureLog, merge_failures
+from squall.engine.report.failure_log import FailureLog, Repeats, merge_failures
 from squall.engine.report.metrics import TASK_COUNTERS
-from squall.engine.report.repeats import Repeats
 from squall.engine.report.run_report import FLOW_COUNTERS, RunReport, TaskReading, build_report
 from squall.engine.tracking.peers import Peers
 

@@ -25,8 +25,17 @@ from squall.engine.errors import ComponentError
 from squall.engine.flow.spout_collector import SpoutCollector
 from squall.engine.foreign.methods import Returned
 from squall.engine.foreign.text import repr_of
-from squall.engine.report.account import ACKED, DEAD_LETTERS, EMITTED, FAILED, REPLAYED, TRACKED, Words
-from squall.engine.report.metrics import WAITS, SpoutStats
+from squall.engine.report.metrics import (
+    ACKED,
+    DEAD_LETTERS,
+    EMITTED,
+    FAILED,
+    REPLAYED,
+    TRACKED,
+    WAITS,
+    SpoutStats,
+    Words,
+)
 from squall.engine.tracking.fate import Letter
 from squall.engine.tracking.open_messages import Answers, OpenMessages
 

@@ -22,7 +22,7 @@ from squall.engine.flow.groupings import TextHash
 from squall.engine.flow.ids import MIN_MEMBERS, EdgeIds, root_ids
 from squall.engine.flow.outbox import Outbox
 from squall.engine.foreign.stable_hash import stable_hash
-from squall.engine.report.account import ACCOUNT_COLUMNS, Words
+from squall.engine.report.metrics import ACCOUNT_COLUMNS, Words
 from squall.engine.tracking.acker import Acker
 from squall.engine.tracking.attempts import Journal
 from squall.engine.tracking.fate import TrialPermit

@@ -18,10 +18,18 @@ from typing import Annotated, Any, NamedTuple, TypedDict
 import msgspec
 
 from squall.engine.api.user_metrics import MetricReading, Metrics, summarise
-from squall.engine.report.account import Account, Unfinished, account_of, unanswered
 from squall.engine.report.document import Count, strict_json, to_document, with_schema
 from squall.engine.report.failure_log import ComponentFailures
-from squall.engine.report.metrics import WAIT_COUNTERS, WAITS, merge, percentile_ms
+from squall.engine.report.metrics import (
+    WAIT_COUNTERS,
+    WAITS,
+    Account,
+    Unfinished,
+    account_of,
+    merge,
+    percentile_ms,
+    unanswered,
+)
 
 FLOW_COUNTERS = _SENT, _DROPPED = ("untracked_sent", "untracked_dropped")
 """Extra counters in the reading of a bolt's task: tuples without a tree that others sent to it, and those of them that

@@ -32,12 +32,12 @@ from squall.engine.foreign.text import line_of_error, plural, where_of
 from squall.engine.state.dealing import deal
 from squall.engine.state.held_emits import HeldEmits
 from squall.engine.state.input_rows import Read
-from squall.engine.state.kept_clock import KeptClock
 from squall.engine.state.keyed import CheckedState, State
 from squall.engine.state.records.absorbed import AGAIN, FRESH, Absorbed, Group
 from squall.engine.state.records.floors import Floors
 from squall.engine.state.records.lineage import FIELD, RESULTS, Children, Lineage, PartitionNumbers
 from squall.engine.state.task_store import TaskStore, pickled, unpickled
+from squall.engine.state.times import KeptClock
 from squall.engine.state.windowing.windows import Declaration
 
 

@@ -19,12 +19,10 @@ Thread: the task's.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import marshal
-import os
 import pickle
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import Any
@@ -32,11 +30,10 @@ from typing import Any
 from squall.engine.api.context import TopologyContext
 from squall.engine.api.topology import ALL, FIELDS
 from squall.engine.errors import ClusterError
-from squall.engine.foreign.disk import sync
+from squall.engine.foreign.files import locked, sync
 from squall.engine.foreign.stable_hash import key_hash
 from squall.engine.foreign.text import plural, repr_of
 from squall.engine.state.input_rows import Read, Row
-from squall.engine.state.kept_clock import CLOCK
 from squall.engine.state.keyed import State
 from squall.engine.state.keys import Spelling
 from squall.engine.state.reading import directories_of, meta_of, names_of, stores_of, task_of, tasks_of
@@ -50,6 +47,7 @@ from squall.engine.state.task_store import (
     read_key,
     unpack_row,
 )
+from squall.engine.state.times import CLOCK
 from squall.engine.state.windowing.event_time import TIME_KEY
 from squall.engine.state.windowing.panes import KEY, PART
 from squall.engine.state.windowing.windows import TIME, WINDOWS, Declaration, changed
@@ -207,7 +205,7 @@ def deal(
     if is_as_now and not dealt.exists() and not new.exists():
         return 0
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _alone(root):
+    with locked(root):  # other tasks, of this process too, wait
         shutil.rmtree(new, ignore_errors=True)
         if dealt.exists():
             _finish(dealt, component, full)
@@ -226,17 +224,6 @@ def deal(
 def _dealt(root: Path, component: str) -> Path:
     """Where the new stores are from the rename until they are in their places."""
     return root / f"{component}-dealt"
-
-
-@contextlib.contextmanager
-def _alone(root: Path) -> Iterator[None]:
-    """Exclude the other tasks, of this process too."""
-    lock = os.open(root, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
 
 
 def _drop(stores: Sequence[Path], component: str, declared: Declaration, full: bool) -> None:

@@ -19,7 +19,7 @@ import msgspec
 from squall.engine.api.component import Component
 from squall.engine.api.tuple import Tuple
 from squall.engine.errors import Unavailable, UsageError
-from squall.engine.foreign.disk import sync_directories
+from squall.engine.foreign.files import sync_directories
 from squall.engine.foreign.text import repr_of, text_of_error
 
 if TYPE_CHECKING:

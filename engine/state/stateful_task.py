@@ -26,8 +26,8 @@ from squall.engine.foreign.methods import Returned, checked
 from squall.engine.foreign.text import line_of_error, plural, repr_of, where_of
 from squall.engine.state.commits import ExactTask
 from squall.engine.state.dealing import DEALT
-from squall.engine.state.kept_clock import kept_clock
 from squall.engine.state.keyed import StatefulBatchBolt
+from squall.engine.state.times import kept_clock
 
 _SWEEPS_PER_LIFE, _SWEPT = 10, 1_000
 """Looks for old values in their time to live, and most that are removed in one commit."""

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from squall.engine.errors import ClusterError, ComponentError, UnstorableError
-from squall.engine.foreign.disk import sync_directories
+from squall.engine.foreign.files import sync_directories
 from squall.engine.foreign.text import message_of, plural, repr_of, text_of_error, type_name
 from squall.engine.state.keys import (
     PLAIN,

@@ -27,8 +27,7 @@ from squall.engine.flow.member_columns import Flags, Words
 from squall.engine.flow.spout_collector import AddBlock
 from squall.engine.foreign.identity import key_of
 from squall.engine.foreign.text import message_of, plural
-from squall.engine.report.account import ACCOUNT_COLUMNS, ACKED, DEAD_LETTERS, FAILED, unanswered
-from squall.engine.report.metrics import SpoutStats
+from squall.engine.report.metrics import ACCOUNT_COLUMNS, ACKED, DEAD_LETTERS, FAILED, SpoutStats, unanswered
 from squall.engine.tracking.attempts import Changes, Journal
 from squall.engine.tracking.doubt import MOST
 from squall.engine.tracking.fate import Fate, Held, Letter, TrialPermit

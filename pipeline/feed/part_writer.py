@@ -15,8 +15,16 @@ import numpy
 import pyarrow
 from pyarrow import parquet
 
-from squall.pipeline.feed.increment import ROW_GROUP_BYTES, PartPlace, Refused, Written
-from squall.pipeline.feed.manifest import PLACE_COLUMNS, QUARANTINE_NAME, ROWS_NAME, PartFile
+from squall.pipeline.feed.manifest import (
+    PLACE_COLUMNS,
+    QUARANTINE_NAME,
+    ROW_GROUP_BYTES,
+    ROWS_NAME,
+    PartFile,
+    PartPlace,
+    Refused,
+    Written,
+)
 from squall.pipeline.read.inputs import sha256_of
 
 #: Refused rows of a partition that are shown by name: enough for examples.

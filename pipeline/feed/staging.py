@@ -20,6 +20,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from squall.engine.errors import UsageError
+from squall.engine.foreign.files import locked
 from squall.pipeline.feed.manifest import MANIFEST_NAME, QUARANTINE_NAME, ROWS_NAME, SOURCES_NAME, load_manifest
 
 #: Folder of a staging directory for what is read before it is cleaned.
@@ -40,13 +41,13 @@ def staged(target: Path, overwrite: bool) -> Iterator[Path]:
     with ExitStack() as stack:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(target.parent):
+            with locked(target.parent):
                 for leftover in siblings(target):
                     _clear(leftover, target)
                 _check_target(target)
                 staging.mkdir()
                 # A dead run's directory is not locked.
-                stack.enter_context(_locked(staging))
+                stack.enter_context(locked(staging))
         except OSError as error:
             raise UsageError(f"feed {target} cannot be written: {error.strerror} ({error.filename})") from error
         # After a publication, nothing has this name.
@@ -67,17 +68,6 @@ def siblings(target: Path) -> list[Path]:
     return sorted(path for path in found if _OURS.issuperset(os.listdir(path)))
 
 
-@contextmanager
-def _locked(folder: Path, how: int = fcntl.LOCK_EX) -> Iterator[None]:
-    """Take the lock of a folder, and hold it meanwhile. By default, wait for it."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, how)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def _check_target(target: Path) -> None:
     if target.exists() and not target.is_dir():
         raise UsageError(f"feed {target} exists and is no directory")
@@ -87,14 +77,14 @@ def _check_target(target: Path) -> None:
 
 def _clear(leftover: Path, target: Path) -> None:
     try:
-        with _locked(leftover, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        with locked(leftover, fcntl.LOCK_EX | fcntl.LOCK_NB):
             shutil.rmtree(leftover)
     except BlockingIOError:
         raise UsageError(f"feed {target} is in use: another squall prepare is writing it ({leftover.name})") from None
 
 
 def _publish(staging: Path, target: Path) -> None:
-    with _locked(target.parent):
+    with locked(target.parent):
         # Minutes may have passed since the first check.
         _check_target(target)
         try:

@@ -36,9 +36,8 @@ from squall.engine.flow.outbox import Outbox
 from squall.engine.flow.parcel import Parcel
 from squall.engine.foreign.stable_hash import stable_hash
 from squall.engine.foreign.text import where_of
-from squall.engine.report.account import ABANDONED, ACCOUNT_COLUMNS
 from squall.engine.report.failure_log import FailureLog, Failures
-from squall.engine.report.metrics import TASK_COUNTERS, SpoutStats
+from squall.engine.report.metrics import ABANDONED, ACCOUNT_COLUMNS, TASK_COUNTERS, SpoutStats
 from squall.engine.report.run_report import TaskReading
 from squall.engine.state.records.identified import IdentifiedSpout
 from squall.engine.state.sink_task import GatheringTask

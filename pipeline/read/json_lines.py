@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from squall.pipeline.feed.increment import PartPlace, Written
+from squall.pipeline.feed.manifest import PartPlace, Written
 from squall.pipeline.read.input_files import InputFile, balance, opened
 from squall.pipeline.read.lines import MAX_RAW_BYTES
 

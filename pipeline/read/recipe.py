@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from squall.engine.errors import UsageError
-from squall.engine.foreign.script import spec_of_script
+from squall.engine.foreign.files import spec_of_script
 from squall.engine.foreign.text import repr_of, text_of_error, type_name
 from squall.pipeline.feed.manifest import Manifest
 from squall.pipeline.read.input_frame import REFUSED, TEXT, check_format, columns_of, quoted, refusal

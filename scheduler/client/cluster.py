@@ -17,10 +17,10 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.private import naming
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.job import Job
-from squall.scheduler.client.log_tail import LogTail
 from squall.scheduler.client.nimbus_client import START_SECS, NimbusClient
 from squall.scheduler.client.standing import DIRECTORY_VARIABLE, connect_to, job_named, replace_named
 from squall.scheduler.client.topology_code import is_installed, pack, submit
+from squall.scheduler.common.logs import LogTail
 from squall.scheduler.common.messages import TopologyRecord
 from squall.scheduler.faults.catalogue import Value
 from squall.scheduler.faults.in_force import FaultInForce

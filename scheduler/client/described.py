@@ -22,7 +22,7 @@ from squall.engine.api.stream import SYSTEM_PREFIX
 from squall.engine.errors import ClusterError
 from squall.engine.foreign.text import plural
 from squall.engine.report.document import to_document
-from squall.engine.report.repeats import equal_deaths
+from squall.engine.report.failure_log import equal_deaths
 from squall.engine.report.run_report import RunReport
 from squall.engine.state.reading import partition_of
 from squall.engine.state.windowing.event_time import END, STANDS

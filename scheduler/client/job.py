@@ -21,14 +21,13 @@ from typing import TYPE_CHECKING, Any
 from squall.engine.api.user_metrics import MetricReading
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import plural
-from squall.engine.report.account import Unfinished
-from squall.engine.report.failure_log import ComponentFailures
-from squall.engine.report.repeats import equal_deaths
+from squall.engine.report.failure_log import ComponentFailures, equal_deaths
+from squall.engine.report.metrics import Unfinished
 from squall.engine.report.run_report import Restart, RunReport, TaskReading, build_report
 from squall.engine.state.reading import read_component
 from squall.ipc.board import LINK_COUNTERS, Board, BoardMissing
-from squall.ipc.line_file import read_lines
 from squall.ipc.metric_file import read_metrics
+from squall.ipc.private import read_lines
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.nimbus_client import START_SECS, Interrupted, OnWait, nimbus_is_stopped
 from squall.scheduler.client.topology_code import submit_again

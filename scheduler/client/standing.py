@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from squall.engine.errors import UsageError
-from squall.engine.report.account import Unfinished
+from squall.engine.report.metrics import Unfinished
 from squall.ipc.run_parent import standing_directory
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.job import STOP_GRACE_SECS, Job

@@ -33,9 +33,9 @@ from squall.engine.state.windowing.window_task import WindowTask
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.kept_state import check_kept
 from squall.scheduler.client.nimbus_client import NimbusClient
-from squall.scheduler.common import blob, user_logging
+from squall.scheduler.common import blob
 from squall.scheduler.common.code_store import CodeStore
-from squall.scheduler.common.environment import environment_of
+from squall.scheduler.common.environment import environment_of, logging_set_up
 from squall.scheduler.common.messages import ComponentSummary, InputSummary, SubmitTopology, TopologyRecord, Wire
 
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
@@ -66,7 +66,7 @@ def pack(
     `beside`: the directory whose imported modules travel along; None for none.
     """
     return TopologyCode(
-        blob.dump(with_changes(topology, logging=user_logging.taken()), by_value),
+        blob.dump(with_changes(topology, logging=logging_set_up()), by_value),
         summaries(topology, config),
         [entry or os.getcwd() for entry in sys.path],
         b"" if beside is None else _archive(beside.resolve(), by_value),

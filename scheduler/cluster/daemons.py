@@ -29,12 +29,11 @@ from dataclasses import dataclass, field
 
 from squall.engine.errors import ClusterError
 from squall.ipc.rundir import RunDir
-from squall.scheduler.cluster.ending import kill, last_words, require_none
 from squall.scheduler.cluster.starting import ports_of
 from squall.scheduler.common.daemon import note_death, raise_files_limit
 from squall.scheduler.common.process import EXIT_WRONG_USE
 from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions
-from squall.scheduler.common.role import MODULES, Role, RoleKind
+from squall.scheduler.common.role import MODULES, Role, RoleKind, kill, last_words
 from squall.scheduler.forking.child import ForkedModule, fork_module
 
 _START_TIMEOUT_SECS = 20.0
@@ -93,7 +92,7 @@ class Daemons:
     def kill_earlier(self) -> None:
         """Kill the daemons of a keeper that was killed. Call it before `start`."""
         supervisors = (daemon.role for daemon in self._daemons if daemon.role.kind is RoleKind.SUPERVISOR)
-        require_none(kill(self._run_dir, RoleKind.UI, RoleKind.NIMBUS, *supervisors))
+        kill(self._run_dir, RoleKind.UI, RoleKind.NIMBUS, *supervisors)
 
     def start(self) -> None:
         """Start all. If that fails, end them, and raise ClusterError; UsageError if too few files may be open."""

@@ -28,9 +28,8 @@ from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.private import opener
 from squall.ipc.run_parent import default_parent, sweep_stale
 from squall.ipc.rundir import RunDir
-from squall.scheduler.cluster.ending import end_lost, last_words
 from squall.scheduler.common.process import EXIT_WRONG_USE, peek_dead_child
-from squall.scheduler.common.role import MODULES, RoleKind, daemon_environment, interpreter
+from squall.scheduler.common.role import MODULES, RoleKind, daemon_environment, end_lost, interpreter, last_words
 
 LENGTH_BYTES = 4
 BEGAN = b"+"

@@ -28,12 +28,12 @@ from squall.engine.report.run_report import RunReport
 from squall.ipc.private import naming, room_error
 from squall.scheduler.client.cluster import ClusterUse, configured
 from squall.scheduler.client.job import Job
-from squall.scheduler.client.log_tail import LogTail, log_line
 from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient
-from squall.scheduler.cluster.ending import STOP_GRACE_SECS, STOP_MARGIN_SECS, end_lost
 from squall.scheduler.cluster.keeper_process import KeeperProcess
 from squall.scheduler.cluster.starting import check_cluster, start_cluster
 from squall.scheduler.cluster.stopping import stop_cluster
+from squall.scheduler.common.logs import LogTail, log_line
+from squall.scheduler.common.role import STOP_GRACE_SECS, STOP_MARGIN_SECS, end_lost
 from squall.scheduler.records.dead_letters import DeadLetters
 from squall.scheduler.records.topology_files import keep_dead_letters
 

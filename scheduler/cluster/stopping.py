@@ -18,7 +18,7 @@ import math
 from dataclasses import dataclass, field
 
 from squall.engine.errors import ClusterError, UsageError
-from squall.engine.report.account import Unfinished
+from squall.engine.report.metrics import Unfinished
 from squall.ipc.control import NoAnswer
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.job import Job
@@ -32,9 +32,8 @@ from squall.scheduler.client.nimbus_client import (
     NotEnded,
     OnWait,
 )
-from squall.scheduler.cluster.ending import STOP_GRACE_SECS, STOP_MARGIN_SECS, await_none, end_lost
 from squall.scheduler.common.messages import TopologyRecord
-from squall.scheduler.common.role import RoleKind, processes_of
+from squall.scheduler.common.role import STOP_GRACE_SECS, STOP_MARGIN_SECS, RoleKind, await_none, end_lost, processes_of
 from squall.scheduler.records.topology_view import TopologyView
 
 ANSWER_SECS = TIMEOUT_SECS

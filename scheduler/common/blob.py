@@ -24,9 +24,8 @@ from squall.engine.api.topology import ComponentSpec, Topology
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.foreign.text import message_of, text_of_error
 from squall.ipc.rundir import RunDir
-from squall.scheduler.common import user_logging
 from squall.scheduler.common.code_store import CodeStore
-from squall.scheduler.common.environment import enter_surroundings, extend_import_path
+from squall.scheduler.common.environment import enter_surroundings, extend_import_path, reset_logging
 from squall.scheduler.common.messages import TopologyRecord
 
 
@@ -47,7 +46,7 @@ def load_code(run_dir: str, record: TopologyRecord, spoilt: bool = False) -> Top
     ClusterError if that fails. Called by a worker or, long before, by the spare that becomes one."""
     enter_surroundings(RunDir(run_dir), record)
     code = CodeStore(RunDir(run_dir).code).get(record.blob)
-    user_logging.begin_anew()
+    reset_logging()
     return load(code[: len(code) // 2] if spoilt else code, record.sys_path)
 
 

@@ -20,7 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from squall.engine.errors import ClusterError, UsageError
-from squall.ipc.private import opener, sync_directory
+from squall.engine.foreign.files import sync
+from squall.ipc.private import opener
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -41,10 +42,9 @@ class CodeStore:
         try:
             with open(temporary, "xb", opener=opener) as file:
                 file.write(blob)
-                file.flush()
-                os.fsync(file.fileno())
+            sync(temporary)
             temporary.rename(path)
-            sync_directory(self._directory)
+            sync(self._directory)
         except OSError as error:
             temporary.unlink(missing_ok=True)
             raise ClusterError(f"cannot store code {path}: {error}") from None

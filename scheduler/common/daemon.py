@@ -32,8 +32,7 @@ import zmq
 
 from squall.engine.errors import SquallError, UsageError
 from squall.engine.foreign.text import plain, plain_lines, plural
-from squall.ipc.line_file import append_bounded, read_lines
-from squall.ipc.private import UMASK, make_levels, naming, opener
+from squall.ipc.private import UMASK, append_bounded, make_levels, naming, opener, read_lines
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
 from squall.scheduler.common.role import MODULES, Role, RoleKind, show_role

@@ -1,5 +1,6 @@
 """What each process of a cluster is for, as `ps`, `top` and `pgrep` show it ("squall: worker node-1:6700 words"), and
-the mark of its cluster that it carries: by both, running processes are found and signalled.
+the mark of its cluster that it carries: by both, running processes are found, signalled, and ended without Nimbus. The
+run directory need not be there any more for that.
 
 Guarantees
     * A process that has called `show_role` shows its role as its command line and, cut to 15 bytes, as its name;
@@ -17,7 +18,9 @@ import contextlib
 import itertools
 import os
 import re
+import signal
 import sys
+import time
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
@@ -27,6 +30,7 @@ from setproctitle import getproctitle, setproctitle
 
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc import hash_seed
+from squall.ipc.private import room_error
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.process import open_pidfd, send_signal
 
@@ -180,3 +184,58 @@ def role_of(process: psutil.Process) -> Role | None:
 def daemon_environment(run_dir: RunDir) -> dict[str, str]:
     """A daemon's environment: that of this process, the mark, and the seed of its cluster."""
     return {**os.environ, RUN_DIR_MARK: str(run_dir.path), **hash_seed.environment(run_dir.hash_seed())}
+
+
+STOP_GRACE_SECS = 5.0
+"""Longest time for workers' `close` and `cleanup` before they are killed."""
+STOP_MARGIN_SECS = 5.0
+_POLL_SECS = 0.02
+"""Between two looks at the cluster's processes: a look reads every process of the machine."""
+
+
+def end_lost(run_dir: RunDir) -> int:
+    """End the processes of a cluster without Nimbus: by SIGTERM (supervisors stop workers), then by force. Return
+    their number. Its run directory may have been removed."""
+    # The keeper first: it restarts daemons.
+    run_dir.keeper_lock.unlink(missing_ok=True)
+    await_none(run_dir, STOP_MARGIN_SECS, RoleKind.KEEPER, kills=True)
+    found = processes_of(run_dir)
+    # Nimbus too: if its directory or its key is gone, it may still run, and would be waited for in vain.
+    daemons = processes_of(run_dir, RoleKind.SUPERVISOR, RoleKind.NIMBUS)
+    for process in daemons:
+        signal_marked(process, run_dir, signal.SIGTERM)
+    for process in found:
+        # A stopped process takes no other signal until it is continued.
+        signal_marked(process, run_dir, signal.SIGCONT)
+    if daemons:
+        await_none(run_dir, STOP_GRACE_SECS + STOP_MARGIN_SECS)
+    kill(run_dir)
+    run_dir.remove_sockets()
+    return len(found)
+
+
+def kill(run_dir: RunDir, *roles: Role | RoleKind) -> None:
+    """Kill the processes of these roles, or all. ClusterError if some do not end."""
+    if left := await_none(run_dir, STOP_MARGIN_SECS, *roles, kills=True):
+        raise ClusterError(f"processes {', '.join(str(process.pid) for process in left)} do not end")
+
+
+def await_none(run_dir: RunDir, secs: float, *roles: Role | RoleKind, kills: bool = False) -> list[psutil.Process]:
+    """Wait until no process of these roles is left, or none at all; returns those that are left after `secs`."""
+    deadline = time.monotonic() + secs
+    while (left := processes_of(run_dir, *roles)) and time.monotonic() < deadline:
+        for process in left if kills else ():
+            signal_marked(process, run_dir, signal.SIGKILL)
+        time.sleep(_POLL_SECS)
+    return left
+
+
+def last_words(run_dir: RunDir, daemon: str, since_bytes: int = 0) -> str:
+    """The last line of a daemon's log after its first `since_bytes`; without one, what keeps it from writing, or "".
+    """
+    try:
+        lines = run_dir.daemon_log(daemon).read_bytes()[since_bytes:].decode(errors="replace").strip().splitlines()
+    except FileNotFoundError:
+        lines = []
+    # On a full disk, there are no last words.
+    return lines[-1] if lines else room_error(run_dir.durable)

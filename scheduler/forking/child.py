@@ -31,7 +31,7 @@ from squall.engine.errors import ClusterError
 from squall.engine.foreign.text import plain, plain_lines
 from squall.ipc.private import make_levels
 from squall.scheduler.common import process
-from squall.scheduler.common.log_output import ROTATE_BYTES, log_output
+from squall.scheduler.common.logs import ROTATE_BYTES, log_output
 
 EXIT_EXCEPTION = 1
 

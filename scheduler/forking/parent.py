@@ -41,10 +41,10 @@ from squall.engine.errors import ClusterError
 from squall.ipc.private import UMASK
 from squall.scheduler.common import process
 from squall.scheduler.common.daemon import log_to_stderr
-from squall.scheduler.common.log_output import ROTATE_BYTES
+from squall.scheduler.common.logs import ROTATE_BYTES
 from squall.scheduler.common.messages import TopologyRecord, Wire, WorkerBoot
-from squall.scheduler.common.python_stacks import DUMP_SIGNAL
 from squall.scheduler.common.role import MODULES, Role, RoleKind, show_role
+from squall.scheduler.common.standstill import DUMP_SIGNAL
 from squall.scheduler.forking.child import fork, run_forked
 from squall.scheduler.forking.spare import Spare, SpareOutput
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from squall.engine.foreign.text import text_of_error
 from squall.scheduler.common import process
-from squall.scheduler.common.log_output import log_output
+from squall.scheduler.common.logs import log_output
 from squall.scheduler.forking.child import EXIT_EXCEPTION, fork, open_log, output_to, run_forked
 
 LOAD_SECS = 60

@@ -123,7 +123,7 @@ class LivingWorkers:
 
     Relies on: supervisors noting each worker on the status board and in their ledger (`records.worker_ledger`); either
     will do. A worker whose supervisor was killed between the fork and the first note is in neither: it ends by itself
-    when its board is removed (`scheduler.worker.lease`).
+    when its board is removed (`scheduler.worker.self_watch`).
     """
 
     def __init__(self, run_dir: RunDir) -> None:

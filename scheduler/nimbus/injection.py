@@ -35,13 +35,13 @@ from squall.scheduler.common import process
 from squall.scheduler.common.messages import FaultsChanged
 from squall.scheduler.common.role import Role, RoleKind, processes_of, role_of
 from squall.scheduler.faults.catalogue import ActsOn
-from squall.scheduler.faults.daemon_faults import DaemonFaults
 from squall.scheduler.faults.in_force import (
     BEGIN,
     END,
     KEPT_SECS,
     NIMBUS,
     WORKERS,
+    DaemonFaults,
     FaultInForce,
     Victim,
     note,

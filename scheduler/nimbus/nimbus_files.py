@@ -5,7 +5,7 @@ Guarantees
       of a topology that is not known to have been deleted. A board goes only if its topology is known and has another
       one, if it is known to have been deleted, or if no worker ever started on it (its submission was never stored).
     * A known topology whose board is missing or damaged gets a new one: its totals begin at 0, as the log says. Workers
-      that run on the lost one end by themselves (`scheduler.worker.lease`), and are started again.
+      that run on the lost one end by themselves (`scheduler.worker.self_watch`), and are started again.
     * Code is removed soon after it became unused, but not while a client holds the code store for a submission
       (`CodeStore.held`).
     * The state that tasks of earlier topologies kept under a name is only set aside until the topology that begins anew

@@ -21,7 +21,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from squall.ipc.private import gone_if_failed, replace_file, sync_directory
+from squall.engine.foreign.files import sync
+from squall.ipc.private import gone_if_failed, replace_file
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.messages import TopologyRecord
 from squall.scheduler.nimbus.books import (
@@ -186,10 +187,9 @@ class Store(Books):
             with gone_if_failed(temporary):
                 Path(temporary).unlink(missing_ok=True)
                 self._run("VACUUM INTO ?", temporary)
-                with open(temporary, "rb") as file:
-                    os.fsync(file.fileno())
+                sync(temporary)
                 os.rename(temporary, self._copy)
-            sync_directory(os.path.dirname(self.path) or ".")
+            sync(os.path.dirname(self.path) or ".")
         except OSError as error:
             raise StoreError(f"store {self.path}: cannot write {self._copy}: {error.strerror}") from error
 

@@ -24,13 +24,11 @@ Layout::
 from __future__ import annotations
 
 import datetime
-import fcntl
 import json
 import os
 import pickle
 import re
 from collections.abc import Callable, Collection, Container, Iterator, Set
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -40,10 +38,10 @@ import msgspec
 from squall.engine.api.failure import FAILED, Failure
 from squall.engine.errors import ClusterError, UsageError
 from squall.engine.flow.spout_collector import Routed
+from squall.engine.foreign.files import locked
 from squall.engine.foreign.text import repr_of, text_of_error
 from squall.engine.tracking.fate import Letter
-from squall.ipc.line_file import append_line, read_lines_and_tail
-from squall.ipc.private import gone_if_failed, make_directory, naming, opener
+from squall.ipc.private import append_line, gone_if_failed, make_directory, naming, opener, read_lines_and_tail
 from squall.ipc.rundir import LETTER_REQUESTS
 
 LEDGER = "dead-letters.jsonl"
@@ -207,7 +205,7 @@ class DeadLetters:
     def give_back(self, ids: Collection[str] = ()) -> list[DeadLetter]:
         """Ask for letters to be emitted again: those in `ids`, or all that can be. Returns them. UsageError if one in
         `ids` does not exist or cannot be given back; then none is."""
-        with self._locked():
+        with locked(self.directory):
             wanted = self.chosen(self.read(), ids)
             for letter in wanted if ids else ():
                 if why_not := self.why_not(letter):
@@ -248,17 +246,6 @@ class DeadLetters:
 
     def _requests(self, spout: str, task_index: int) -> Path:
         return self.directory / LETTER_REQUESTS / taker(spout, task_index)
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
-        finally:
-            # See `append_line`.
-            fcntl.flock(fd, fcntl.LOCK_UN)
-            os.close(fd)
 
 
 def taker(spout: str, task_index: int) -> str:

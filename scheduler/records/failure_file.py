@@ -19,8 +19,7 @@ import msgspec
 
 from squall.engine.api.failure import Failure
 from squall.engine.errors import ClusterError
-from squall.engine.report.failure_log import FailureLog, Failures, merge_failures
-from squall.engine.report.repeats import cause_of_error
+from squall.engine.report.failure_log import FailureLog, Failures, cause_of_error, merge_failures
 from squall.ipc.private import make_levels, replace_file
 from squall.ipc.rundir import RunDir
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from squall.engine.report.account import Unfinished
+from squall.engine.report.metrics import Unfinished
 from squall.engine.report.run_report import FLOW_COUNTERS, TaskReading, unfinished
 from squall.ipc.ack_rings import untaken
 from squall.ipc.board import (

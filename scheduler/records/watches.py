@@ -27,8 +27,7 @@ from msgspec.structs import replace
 
 from squall.engine.errors import UsageError
 from squall.ipc.board import HEADER_WATCHES, Board
-from squall.ipc.line_file import read_lines
-from squall.ipc.private import make_levels, replace_file
+from squall.ipc.private import make_levels, read_lines, replace_file
 from squall.ipc.rundir import RunDir
 
 MOST_BYTES = 16 << 20

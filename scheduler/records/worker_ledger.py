@@ -18,8 +18,7 @@ from pathlib import Path
 import msgspec
 
 from squall.engine.errors import ClusterError
-from squall.ipc.line_file import append_bounded, read_lines
-from squall.ipc.private import replace_file
+from squall.ipc.private import append_bounded, read_lines, replace_file
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
 from squall.scheduler.common.messages import SlotChanged, Wire, WorkerBoot

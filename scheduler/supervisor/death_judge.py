@@ -30,7 +30,7 @@ import random
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
-from squall.engine.report.repeats import cause_of_error
+from squall.engine.report.failure_log import cause_of_error
 from squall.engine.tracking.doubt import PATIENCE_SECS, may_pass
 from squall.scheduler.common.messages import SlotAssignment
 from squall.scheduler.common.restart_policy import GiveUp, RestartPolicy, RestartPolicyOptions, StartAgain

@@ -29,8 +29,8 @@ from squall.ipc.control import ControlServer
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
 from squall.scheduler.common.messages import SetStatus, SlotChanged, StopWorker, WorkerBoot
-from squall.scheduler.common.python_stacks import DUMP_SIGNAL, log_size, python_stack
-from squall.scheduler.faults.daemon_faults import DaemonFaults
+from squall.scheduler.common.standstill import DUMP_SIGNAL, log_size, python_stack
+from squall.scheduler.faults.in_force import DaemonFaults
 from squall.scheduler.records.worker_ledger import WorkerLedger
 from squall.scheduler.supervisor.death_judge import DeathJudge
 from squall.scheduler.supervisor.decisions import Order, Supervisor

@@ -37,8 +37,7 @@ from squall.scheduler.common.messages import (
     WorkerFailed,
     WorkerReady,
 )
-from squall.scheduler.common.progress_watch import ProgressWatch
-from squall.scheduler.common.python_stacks import CRASH_SIGNALS
+from squall.scheduler.common.standstill import CRASH_SIGNALS, ProgressWatch
 from squall.scheduler.forking.parent import ChildExited, Forked, ForkRefused, SpareEnded
 from squall.scheduler.records.worker_ledger import LedgerEntry
 from squall.scheduler.supervisor.decisions import Order, Spares

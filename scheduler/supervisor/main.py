@@ -31,7 +31,7 @@ from squall.scheduler.common.daemon import SignalInbox, daemon_parser, run_daemo
 from squall.scheduler.common.messages import RegisterSupervisor, SlotChanged
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
 from squall.scheduler.common.role import RoleKind, check_node_name
-from squall.scheduler.faults.daemon_faults import DaemonFaults
+from squall.scheduler.faults.in_force import DaemonFaults
 from squall.scheduler.records.worker_ledger import BEGIN, WorkerLedger
 from squall.scheduler.supervisor.death_judge import DeathJudge
 from squall.scheduler.supervisor.decisions import Supervisor

@@ -7,7 +7,7 @@
 Guarantees
     * A worker serves one topology, as one incarnation of one slot. It ends with code 0 only when told to stop.
     * If user code raises, the supervisor is told and the trees at hand are failed before the process ends.
-    * A worker whose topology was removed, or has moved without it, ends by itself (`scheduler.worker.lease`).
+    * A worker whose topology was removed, or has moved without it, ends by itself (`scheduler.worker.self_watch`).
     * A worker reacts to a peer's death within one turn, or one idle wait of at most 30 ms.
 
 Relies on: being forked by `scheduler.forking.parent` from a process that never had a ZeroMQ context or a second thread.
@@ -36,24 +36,24 @@ from squall.engine.core.surroundings import Surroundings
 from squall.engine.core.turn import IDLE_WAIT_MAX_MS, Turn
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.foreign.text import plain, plain_lines
-from squall.engine.report.repeats import Repeats, is_told
+from squall.engine.report.failure_log import Repeats, is_told
 from squall.engine.tracking.peers import Peers
 from squall.ipc.ack_rings import AckRings
 from squall.ipc.board import Board
 from squall.ipc.control import ConnectionWatch, Context, ControlClient
 from squall.ipc.data_plane import DataPlane, PlaneAddress, PlaneLimits
 from squall.ipc.frame import opening_of
-from squall.ipc.line_file import append_line
 from squall.ipc.metric_file import MetricFile
+from squall.ipc.private import append_line
 from squall.ipc.rundir import RunDir
-from squall.scheduler.common import blob, process, user_logging
+from squall.scheduler.common import blob, process
+from squall.scheduler.common.environment import UserLogging, apply_logging_settings
 from squall.scheduler.common.messages import Assignment, SetStatus, WorkerBoot, WorkerFailed, WorkerReady
 from squall.scheduler.records.failure_file import times_lately, write_last_words, write_stopped
-from squall.scheduler.worker.lease import Lease
 from squall.scheduler.worker.own_faults import WorkerFaults
 from squall.scheduler.worker.own_watches import WorkerWatches
+from squall.scheduler.worker.self_watch import ExecutorWatch, Lease, Opening
 from squall.scheduler.worker.spout_files import WorkerFiles
-from squall.scheduler.worker.task_watch import ExecutorWatch, Opening
 from squall.scheduler.worker.worker_board import BoardTrialPermit, WorkerBoard, explanation_of
 from squall.scheduler.worker.worker_metrics import MetricsConsumers, StreamCounts
 
@@ -133,9 +133,9 @@ class Worker:
         self._peers.update(boot.slot_index, boot.incarnation, True)
         spoilt = self._broken.spoils_code()
         topology = loaded if loaded and not spoilt else blob.load_code(boot.run_dir, boot.topology, spoilt)
-        if isinstance(topology.logging, user_logging.UserLogging):
+        if isinstance(topology.logging, UserLogging):
             topology.logging.apply()
-        user_logging.apply_settings(self._config, topology=boot.topology.name, worker=self._name)
+        apply_logging_settings(self._config, topology=boot.topology.name, worker=self._name)
         around = Surroundings(
             topology_name=boot.topology.name,
             worker=self._name,

@@ -20,8 +20,8 @@ from squall.engine.foreign.text import text_of_error, traceback_of
 from squall.ipc.control import ControlClient
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.messages import WorkerBoot, WorkerFailed
-from squall.scheduler.worker.lease import LeaseEnded
 from squall.scheduler.worker.loop import EXIT_CRASHED, Worker
+from squall.scheduler.worker.self_watch import LeaseEnded
 
 
 def _internal(error: BaseException) -> str:

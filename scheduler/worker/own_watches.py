@@ -16,7 +16,7 @@ from typing import Any
 from squall.engine.core.watch import Tap, Trace, watch
 from squall.engine.core.worker_core import WorkerCore
 from squall.ipc.board import HEADER_WATCHES, MARKS, SLOT_MARKS, Board
-from squall.ipc.line_file import append_line
+from squall.ipc.private import append_line
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.messages import WorkerBoot
 from squall.scheduler.records.watches import FULL, MOST_BYTES, WatchFiles, WatchRequest

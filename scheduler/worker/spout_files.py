@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -45,6 +45,8 @@ class WorkerFiles:
         self._explanation = explanation
         self._letters = DeadLetters(run_dir.topology_state(boot.topology.name))
         self._failures = FailureFile(run_dir, boot.topology.id, boot.slot_index)
+        self.note_failures = self._failures.log.note
+        """Notes that trees of a spout here have failed together."""
         spouts = [component for component in boot.topology.components if component.kind == "spout"]
         self._takers = {taker(spout.id, index) for spout in spouts for index in range(spout.tasks)}
         self._first_spout_task = min((task for spout in spouts for task in plan.tasks_of(spout.id)), default=0)
@@ -58,10 +60,6 @@ class WorkerFiles:
         return AttemptJournal(
             path, self._topology_id, lambda text: self._report(component, task, text), self._explanation
         )
-
-    def note_failures(self, component: str, task: int, message_ids: Sequence[Any], failure: Failure) -> None:
-        """Note that trees of a spout here have failed together."""
-        self._failures.log.note(component, task, message_ids, failure)
 
     def dead_letter(
         self, topology: Topology, component: str, task: int, message_id: Any, values: Any, failure: Failure

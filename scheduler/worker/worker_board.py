@@ -1,7 +1,7 @@
 """A worker's side of the status board: publishes the worker's state and reads the others'.
 
 Guarantees: counters continue from where the worker's former incarnation left them. The spouts' accounts, and the counts
-of tuples outside of any tree, lie on the board itself and are exact whenever the worker dies (`engine.report.account`).
+of tuples outside of any tree, lie on the board itself and are exact whenever the worker dies (`engine.report.metrics`).
 Other figures are published every few milliseconds: a death loses that much of them (never a tuple: ackers track those).
 
 Thread: the worker's loop.
@@ -18,8 +18,7 @@ from pathlib import Path
 from squall.engine.api.failure import ANOTHER_TUPLE, FROM_OUTSIDE, Failure
 from squall.engine.core.transport import PeerChange
 from squall.engine.core.worker_core import WorkerCore
-from squall.engine.report.account import ACCOUNT_COLUMNS
-from squall.engine.report.metrics import FIRST_GAUGE, TASK_COUNTERS, SpoutStats, TaskStats
+from squall.engine.report.metrics import ACCOUNT_COLUMNS, FIRST_GAUGE, TASK_COUNTERS, SpoutStats, TaskStats
 from squall.engine.tracking.fate import TrialPermit
 from squall.ipc.board import (
     READY,

@@ -12,7 +12,7 @@ import click
 from squall.cli.options import SomePath
 from squall.cli.output import note
 from squall.engine.foreign.text import plural
-from squall.engine.report.account import Unfinished
+from squall.engine.report.metrics import Unfinished
 from squall.ipc.private import naming
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient

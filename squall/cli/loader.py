@@ -28,7 +28,7 @@ from squall.cli.output import note
 from squall.engine.api.config import Config
 from squall.engine.api.topology import Topology
 from squall.engine.errors import SquallError, UsageError
-from squall.engine.foreign.script import spec_of_script
+from squall.engine.foreign.files import spec_of_script
 from squall.engine.foreign.text import TRACEBACK_CHARACTERS, isinstance_of, message_of, type_name
 from squall.scheduler.client.topology_code import INSTALLED
 from squall.scheduler.common.environment import extend_import_path

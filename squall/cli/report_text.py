@@ -11,7 +11,7 @@ from typing import Any
 from squall.cli.output import note
 from squall.cli.screen import Block, Grid, alarm_cell, millis, print_blocks
 from squall.engine.foreign.text import plural
-from squall.engine.report.repeats import equal_deaths, equal_failures
+from squall.engine.report.failure_log import equal_deaths, equal_failures
 from squall.engine.report.run_report import Restart, RunReport
 from squall.engine.state.windowing.event_time import STANDS
 

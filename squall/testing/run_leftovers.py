@@ -18,7 +18,7 @@ from collections.abc import Mapping
 import psutil
 
 from squall.ipc.rundir import RunDir
-from squall.scheduler.common.role import processes_of, signal_marked
+from squall.scheduler.common.role import await_none, processes_of, signal_marked
 
 PATIENCE_SECS = 5.0
 """Longest wait for a process that was told to end, or a dead child that is reaped in its parent's next turn: a busy
@@ -73,9 +73,7 @@ def in_directory(run_dir: RunDir) -> list[str]:
 def left_behind(run_dir: RunDir, before: Mapping[int, str] | None = None) -> list[str]:
     """A line for each leftover of a run whose directory was removed. `before`: descriptors to ignore; None: all outside
     the directory."""
-    deadline = time.monotonic() + PATIENCE_SECS
-    while (left := processes_of(run_dir)) and time.monotonic() < deadline:
-        time.sleep(_POLL_SECS)
+    left = await_none(run_dir, PATIENCE_SECS)
     lines = [_described(process) for process in left]
     for process in left:
         signal_marked(process, run_dir, signal.SIGKILL)

@@ -7,12 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from squall.scheduler.client.log_tail import LogTail
-from squall.scheduler.common.log_output import OLDER_LOGS, older_log
+from squall.scheduler.common.logs import OLDER_LOGS, LogTail, older_log
 
 PRINTS = """
 import os, sys
-from squall.scheduler.common.log_output import log_output
+from squall.scheduler.common.logs import log_output
 fd = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 os.dup2(fd, 1)
 os.dup2(fd, 2)

@@ -23,8 +23,7 @@ from thriftpy2.rpc import client_context
 from thriftpy2.thrift import TApplicationException
 from thriftpy2.transport import TFramedTransportFactory
 
-from squall.ui.thrift.storm_nimbus import idl
-from squall.ui.thrift.thrift_server import CONNECTIONS, FRAME_BYTES
+from squall.ui.storm_thrift import CONNECTIONS, FRAME_BYTES, idl
 from tests.needs import require
 from tests.process.cli import ROOT, start
 from tests.process.standing_tools import Standing, directory
@@ -317,7 +316,7 @@ for call in ours.Nimbus.thrift_services:
 
 def test_the_interface_is_storms(tmp_path: Path) -> None:
     """By the copy in streamparse, which lacks what came later."""
-    told = streamparse(COMPARED, str(ROOT / "ui" / "thrift" / "nimbus.thrift"), cwd=tmp_path)
+    told = streamparse(COMPARED, str(ROOT / "ui" / "nimbus.thrift"), cwd=tmp_path)
     assert set(told.splitlines()) == {
         "newer TopologySummary storm_version", "newer TopologyInfo storm_version",
         "newer SupervisorSummary blacklisted", "newer RebalanceOptions topology_resources_overrides",

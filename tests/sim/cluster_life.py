@@ -24,7 +24,7 @@ from squall.scheduler.common.messages import (
     TopologyRecord,
 )
 from squall.scheduler.nimbus.decisions import Nimbus
-from squall.scheduler.worker.lease import Lease
+from squall.scheduler.worker.self_watch import Lease
 from tests.sim.invariants import (
     FORGOTTEN,
     NAME_TWICE,

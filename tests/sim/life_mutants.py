@@ -20,7 +20,7 @@ from squall.scheduler.common.messages import (
 from squall.scheduler.nimbus.decisions import Instructions, Nimbus
 from squall.scheduler.nimbus.instruction import NimbusInstruction, StoreChange, StoreTopology
 from squall.scheduler.nimbus.topology_life import TopologyLife
-from squall.scheduler.worker.lease import Lease
+from squall.scheduler.worker.self_watch import Lease
 from tests.sim import invariants
 from tests.sim.book import Lines
 from tests.sim.cluster_life import THE_PRODUCT, LifeParts

@@ -22,7 +22,7 @@ from squall.ipc.board import READY, Board, BoardMissing
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.messages import Assignment, TopologyRecord, WorkerBoot
 from squall.scheduler.supervisor.instruction import SetBoard
-from squall.scheduler.worker.lease import Lease, LeaseEnded
+from squall.scheduler.worker.self_watch import Lease, LeaseEnded
 
 if TYPE_CHECKING:
     from tests.sim.cluster_life import LifeParts
@@ -235,7 +235,7 @@ class Process:
             self.on_end(status)
 
     def _check_lease(self) -> None:
-        """As `scheduler.worker.lease`, once a second."""
+        """As `scheduler.worker.self_watch`, once a second."""
         if not self.lives:
             return
         if not self.hangs and not self.may_live:

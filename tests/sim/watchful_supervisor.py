@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from squall.ipc.board import SLOT_HEARTBEAT_NS
 from squall.scheduler.common.messages import SlotAssignment
-from squall.scheduler.common.progress_watch import ProgressWatch
+from squall.scheduler.common.standstill import ProgressWatch
 from squall.scheduler.supervisor.worker_life import SlotState
 from tests.sim.supervisor_daemon import SupervisorDaemon
 

@@ -11,7 +11,7 @@ import time
 
 from squall.engine.api.failure import Failure
 from squall.engine.tracking.attempts import Changes, Tries
-from squall.ipc.line_file import append_line, read_lines
+from squall.ipc.private import append_line, read_lines
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common.code_store import CodeStore
 from squall.scheduler.common.messages import Assignment, SlotChanged, TopologyRecord, WorkerBoot

@@ -16,7 +16,7 @@ from squall.cli.output import exit_code
 from squall.cli.report_text import account_text, untracked_lines, wait_lines
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.local import readings_of
-from squall.engine.report.account import ACCOUNT_COLUMNS, account_of, unanswered
+from squall.engine.report.metrics import ACCOUNT_COLUMNS, account_of, unanswered
 from squall.engine.report.run_report import build_report
 from squall.testing.simulated import SimulatedCluster
 from tests.unit.rig import Feeder, Rig, chain, copy_component, refuses

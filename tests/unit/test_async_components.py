@@ -17,7 +17,7 @@ from squall.chaos.tapping import Tapping
 from squall.chaos.taps import tap
 from squall.engine.core.executor import TaskCrashed, TaskHung
 from squall.engine.errors import ComponentError, TopologyError
-from squall.scheduler.worker.task_watch import ExecutorWatch
+from squall.scheduler.worker.self_watch import ExecutorWatch
 from squall.testing.simulated import SimulatedCluster
 from tests.process.waiting import wait_for
 from tests.unit.rig import Does, Feeder, Rig, acks, chain

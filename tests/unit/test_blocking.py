@@ -14,7 +14,7 @@ from squall.engine.api.tuple import Tuple
 from squall.engine.core import blocking
 from squall.engine.core.assemble import close_tasks
 from squall.engine.core.executor import TaskCrashed
-from squall.scheduler.worker.task_watch import LONGEST_GAP_SECS, ExecutorWatch
+from squall.scheduler.worker.self_watch import LONGEST_GAP_SECS, ExecutorWatch
 from tests.parcels import parcel_of
 from tests.unit.lab import batch_of
 from tests.unit.rig import DEADLINE_SECS, Does, DoesBasic, Feeder, acks, chain

@@ -9,8 +9,7 @@ import pytest
 
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
-from squall.scheduler.faults.daemon_faults import DaemonFaults
-from squall.scheduler.faults.in_force import PERIOD_SECS, FaultInForce, Victim, write_faults
+from squall.scheduler.faults.in_force import PERIOD_SECS, DaemonFaults, FaultInForce, Victim, write_faults
 from squall.scheduler.faults.resolution import ANYBODY, LinkEnds
 from tests.process.waiting import wait_for
 from tests.unit.waiting_child import waiting_child

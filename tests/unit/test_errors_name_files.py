@@ -13,10 +13,9 @@ import pytest
 from squall.cli import main
 from squall.cli.steering import cluster as up_module
 from squall.engine.errors import ClusterError
-from squall.ipc.line_file import append_line
-from squall.ipc.private import naming
+from squall.ipc.private import append_line, naming
 from squall.ipc.rundir import RunDir
-from squall.scheduler.cluster.ending import last_words
+from squall.scheduler.common.role import last_words
 
 
 def full(*_: Any, **__: Any) -> NoReturn:

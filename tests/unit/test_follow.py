@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from squall.cli.data import spark as command
 from squall.pipeline import prepare as module
-from squall.pipeline.feed.increment import first_manifest
+from squall.pipeline.feed.manifest import first_manifest
 from squall.pipeline.prepare import ChangedMeanwhile, NothingYet, Prepared, follow
 from tests.schemas import mistakes
 

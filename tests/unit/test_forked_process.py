@@ -16,7 +16,7 @@ import pytest
 
 from squall.engine.errors import ClusterError
 from squall.ipc.rundir import RunDir
-from squall.scheduler.common.log_output import ProcessLog
+from squall.scheduler.common.logs import ProcessLog
 from squall.scheduler.forking import child as forked_process
 from squall.scheduler.worker import main
 

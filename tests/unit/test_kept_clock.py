@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from squall import StatefulBolt, TopologyBuilder, TopologyContext, bolt, spout
 from squall.engine.clock import NS_PER_SEC, ManualClock
-from squall.engine.state.kept_clock import KeptClock, kept_clock
 from squall.engine.state.task_store import TaskStore
+from squall.engine.state.times import KeptClock, kept_clock
 from squall.testing import SimulatedCluster
 from tests.unit.test_windows import Shows as Windows
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from squall.ipc.board import DEAD, READY, SLOT_EXPLAINED, SLOT_HEARTBEAT_NS, STARTING, STOPPED, Board
-from squall.scheduler.worker.lease import Lease, LeaseEnded
 from squall.scheduler.worker.loop import StepAside
+from squall.scheduler.worker.self_watch import Lease, LeaseEnded
 from squall.scheduler.worker.worker_board import BoardTrialPermit
 
 

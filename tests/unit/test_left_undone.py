@@ -12,8 +12,7 @@ from squall import Spout, SpoutCollector, Topology
 from squall.cli.cluster_access import left_document, left_pending
 from squall.cli.output import exit_code
 from squall.cli.running.run import run_command
-from squall.engine.report.account import Unfinished
-from squall.engine.report.metrics import TASK_COUNTERS
+from squall.engine.report.metrics import TASK_COUNTERS, Unfinished
 from squall.engine.report.run_report import FLOW_COUNTERS, TaskReading, build_report, unfinished
 from tests.unit.rig import Does, chain, keeps
 

@@ -13,7 +13,7 @@ from squall.engine.api.failure import EXCEPTION, TIMEOUT, Failure
 from squall.engine.clock import ManualClock
 from squall.engine.errors import ClusterError
 from squall.engine.report.failure_log import LAST, FailureLog, merge_failures
-from squall.ipc.line_file import append_line, read_lines
+from squall.ipc.private import append_line, read_lines
 from squall.ipc.rundir import RunDir
 from squall.scheduler.records.failure_file import FailureFile, read_failures
 from tests.unit.full_disk import no_room

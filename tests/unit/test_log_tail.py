@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from squall.scheduler.client.log_tail import LogTail
-from squall.scheduler.common.log_output import OLDER_LOGS, older_log
+from squall.scheduler.common.logs import OLDER_LOGS, LogTail, older_log
 
 
 def write(path: Path, text: str) -> None:

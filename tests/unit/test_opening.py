@@ -12,7 +12,7 @@ import pytest
 from squall import AsyncSpout
 from squall.engine.core.executor import TaskCrashed
 from squall.engine.core.spout_executor import SpoutTask
-from squall.scheduler.worker.task_watch import Opening
+from squall.scheduler.worker.self_watch import Opening
 from tests.process.waiting import wait_for
 from tests.unit.rig import DEADLINE_SECS, Does, Feeder, Rig, acks, chain
 

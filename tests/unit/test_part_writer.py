@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from squall.engine.errors import UsageError
-from squall.pipeline.feed.increment import PartPlace
+from squall.pipeline.feed.manifest import PartPlace
 from squall.pipeline.feed.part_reader import PartReader
 
 pyarrow = pytest.importorskip("pyarrow")

@@ -17,8 +17,8 @@ from squall.ipc.board import DEAD, READY, STARTING, STOPPED, SlotCell
 from squall.ipc.control import NotStarted
 from squall.ipc.rundir import RunDir
 from squall.scheduler.common import process
-from squall.scheduler.common.python_stacks import log_size, python_stack, stack_in
 from squall.scheduler.common.role import Role, RoleKind, role_in, signal_marked
+from squall.scheduler.common.standstill import log_size, python_stack, stack_in
 from squall.scheduler.nimbus.injection import living
 from squall.scheduler.supervisor.dispatcher import WorkerWatch
 from tests.unit.waiting_child import waiting_child

@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.engine.report.repeats import Cause, Repeats, cause_of_error, equal_deaths
+from squall.engine.report.failure_log import Cause, Repeats, cause_of_error, equal_deaths
 from squall.ipc.rundir import RunDir
 from squall.scheduler.records.failure_file import times_lately
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from squall import UsageError
-from squall.pipeline.compare.by_key import Request, Tolerance, parse_tolerances
-from squall.pipeline.compare.sides import ALLOWED, find_side
+from squall.pipeline.verify import ALLOWED, Request, Tolerance, find_side, parse_tolerances
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")

@@ -8,14 +8,14 @@ from collections.abc import Callable
 import pytest
 
 from squall.engine.errors import ClusterError, UsageError
-from squall.engine.report.account import EMITTED, REPLAYED, TRACKED
+from squall.engine.report.metrics import EMITTED, REPLAYED, TRACKED
 from squall.ipc.control import ControlServer, Incoming, NoAnswer
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client import nimbus_client
 from squall.scheduler.client.nimbus_client import AWAY_PATIENCE_SECS, NimbusClient, NimbusGone
 from squall.scheduler.client.standing import connect_to
 from squall.scheduler.cluster.daemons import OPTIONS
-from squall.scheduler.common.progress_watch import ProgressWatch
+from squall.scheduler.common.standstill import ProgressWatch
 from squall.scheduler.faults.in_force import FaultsTold
 from squall.ui.sampler import Sampler
 from tests.unit.rig import Does, Feeder, Rig, acks, chain

@@ -21,8 +21,8 @@ from squall.scheduler.common.messages import (
     WorkerFailed,
     WorkerReady,
 )
-from squall.scheduler.common.python_stacks import CRASH_SIGNALS
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
+from squall.scheduler.common.standstill import CRASH_SIGNALS
 from squall.scheduler.supervisor import death_judge
 from squall.scheduler.supervisor.death_judge import DeathJudge, Totals
 from squall.scheduler.supervisor.decisions import Supervisor

@@ -27,8 +27,7 @@ from squall.cli.running.live import Progress
 from squall.cli.screen import Grid, print_blocks, show
 from squall.engine.report.metrics import TASK_COUNTERS
 from squall.engine.report.run_report import Restart, TaskReading, build_report
-from squall.pipeline.compare.by_key import ColumnCheck, Comparison, Difference, Tolerance
-from squall.pipeline.compare.sides import Side
+from squall.pipeline.verify import ColumnCheck, Comparison, Difference, Side, Tolerance
 from squall.scheduler.cluster.local_cluster import echo
 from squall.scheduler.common.daemon import PlainFormatter
 from squall.scheduler.records.dead_letters import DeadLetter

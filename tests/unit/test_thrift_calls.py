@@ -17,8 +17,7 @@ from thriftpy2.utils import deserialize, serialize
 from squall import ClusterError
 from squall.ui.rest.storm_cluster import owners
 from squall.ui.rest.storm_topology import by_executor, by_output
-from squall.ui.thrift.storm_nimbus import idl
-from squall.ui.thrift.thrift_server import answer_to
+from squall.ui.storm_thrift import answer_to, idl
 
 
 def failing(error: Exception) -> TProcessor:

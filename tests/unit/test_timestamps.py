@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.engine.state.timestamps import ns_of, times_of
+from squall.engine.state.times import ns_of, times_of
 
 pandas = pytest.importorskip("pandas")
 

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from squall import Config, ConfigError
-from squall.scheduler.common.user_logging import apply_settings, begin_anew, taken
+from squall.scheduler.common.environment import apply_logging_settings, logging_set_up, reset_logging
 
 NAME = "shop.of.this.test"
 
@@ -28,14 +28,14 @@ def own_logging(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def in_a_worker(monkeypatch: pytest.MonkeyPatch, config: Config | None = None) -> io.StringIO:
     """Set up logging as a worker does that gets what was set up here; returns its stderr."""
-    data = pickle.dumps(taken())
+    data = pickle.dumps(logging_set_up())
     monkeypatch.setattr(logging.Logger, "manager", logging.Manager(logging.root))
     logging.basicConfig(level=logging.INFO, format="a daemon's: %(message)s")
     stderr = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stderr)
-    begin_anew()
+    reset_logging()
     pickle.loads(data).apply()
-    apply_settings(config or Config(), worker="node-1:6700")
+    apply_logging_settings(config or Config(), worker="node-1:6700")
     return stderr
 
 

@@ -10,7 +10,7 @@ from nicegui import run, ui
 
 from squall.engine.errors import SquallError
 from squall.engine.report.document import to_document
-from squall.engine.report.repeats import equal_failures
+from squall.engine.report.failure_log import equal_failures
 from squall.scheduler.records.dead_letters import DeadLetter
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.pages.orders import confirm

@@ -16,7 +16,7 @@ from fastapi import APIRouter, Body, Query, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from squall.engine.errors import UsageError
-from squall.scheduler.client.log_tail import LogTail
+from squall.scheduler.common.logs import LogTail
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.rest import storm_cluster as cluster
 from squall.ui.rest import storm_topology as topology

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from squall.engine.errors import ClusterError
-from squall.engine.foreign.disk import sync_directories
+from squall.engine.foreign.files import sync_directories
 from squall.engine.foreign.text import message_of
 from squall.engine.state.keys import pack_key
 from squall.engine.state.records.ranges import Ranges

@@ -32,13 +32,12 @@ from squall.engine.foreign.given_columns import values_of
 from squall.engine.foreign.methods import Returned, checked
 from squall.engine.state.commits import ExactTask, TaskPlace
 from squall.engine.state.input_rows import Inputs
-from squall.engine.state.kept_clock import kept_clock
 from squall.engine.state.keys import mistakes_in
 from squall.engine.state.records.lineage import NUMBER_BITS, RESULTS, Partition, is_ordered
 from squall.engine.state.records.ranges import Ranges
 from squall.engine.state.records.record_store import BUSY, ENDED, QUIET, RECORDS_FILE, SHARED
 from squall.engine.state.task_store import ACTIVITY, Reader, TaskStore, pickled
-from squall.engine.state.timestamps import times_of
+from squall.engine.state.times import kept_clock, times_of
 from squall.engine.state.windowing.event_time import END, STANDS, TIME_KEY, EventTime, Heard, SharedTimes
 from squall.engine.state.windowing.panes import Panes
 from squall.engine.state.windowing.windows import COUNT, WINDOWS, Declaration, Window, WindowedBolt, Windowing

@@ -19,7 +19,7 @@ from squall.engine.foreign.text import plain, plural
 from squall.engine.report.document import with_schema
 
 if TYPE_CHECKING:
-    from squall.pipeline.compare.by_key import ColumnCheck, Comparison, Difference, Tolerance
+    from squall.pipeline.verify import ColumnCheck, Comparison, Difference, Tolerance
 
 EXIT_DIFFERENT = 1
 #: Most characters of a value in a line of text; the JSON document has more of it.
@@ -51,8 +51,8 @@ def verify_command(
 
     Exit code 0: nothing is missing, too much or different; 1: something is; 2: they cannot be compared.
     """
-    from squall.pipeline.compare.by_key import Request, parse_tolerances
-    from squall.pipeline.compare.by_key import compare as compare_by_key
+    from squall.pipeline.verify import Request, parse_tolerances
+    from squall.pipeline.verify import compare as compare_by_key
 
     if compare and keys_only:
         raise UsageError("--compare and --keys-only exclude each other")
@@ -109,7 +109,7 @@ def _jsonable(value: Any) -> Any:
 
 
 def print_comparison(outcome: Comparison, elapsed_secs: float) -> None:
-    from squall.pipeline.compare.by_key import EQUAL, KINDS
+    from squall.pipeline.verify import EQUAL, KINDS
 
     sides = zip(("LEFT ", "RIGHT"), outcome.sides, outcome.rows, outcome.repeated, strict=True)
     lines = []

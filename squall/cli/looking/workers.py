@@ -19,10 +19,10 @@ from squall.cli.screen import show
 from squall.engine.errors import ClusterError, UsageError
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.job import Job
-from squall.scheduler.client.log_tail import LogTail, log_line
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.client.standing import open_cluster
 from squall.scheduler.common.duration import parse_duration_secs
+from squall.scheduler.common.logs import LogTail, log_line
 from squall.ui.processes import record
 
 _POLL_SECS = 0.05

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from squall.cli.report_text import latency_text
 from squall.cli.screen import LINE_INTERVAL_SECS, SCREEN_INTERVAL_SECS, Screen, is_terminal
 from squall.engine.foreign.text import plural
+from squall.engine.report.failure_log import Repeats, death_key
 from squall.engine.report.metrics import merge
-from squall.engine.report.repeats import Repeats, death_key
 from squall.engine.report.run_report import TaskReading, latency_of, total_account
 
 if TYPE_CHECKING:

@@ -25,11 +25,11 @@ from squall.engine.report.document import with_schema
 from squall.engine.report.run_report import RunReport
 from squall.ipc.private import room_error
 from squall.scheduler.client.job import Job
-from squall.scheduler.client.log_tail import log_line
 from squall.scheduler.cluster.local_cluster import LocalCluster
 from squall.scheduler.cluster.starting import check_workers
 from squall.scheduler.common.duration import parse_duration_secs
-from squall.scheduler.common.user_logging import apply_settings
+from squall.scheduler.common.environment import apply_logging_settings
+from squall.scheduler.common.logs import log_line
 from squall.scheduler.nimbus.submission import check_topology_name
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def run_job(options: RunOptions, keeper: KeeperProcess | None) -> int:
     out = reserve_stdout() if options.as_json else None
     loaded = load_topology(options.target, list(options.arguments), options.app_dir)
     config = layers.config(loaded.topology.config)
-    apply_settings(config, topology=name, worker="local")
+    apply_logging_settings(config, topology=name, worker="local")
     run = LoadedRun(options, name, loaded, config, for_secs)
     ended: ClusterError | None = None
     with Interrupts() as interrupts:

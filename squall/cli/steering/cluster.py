@@ -22,12 +22,11 @@ from squall.engine.errors import UsageError
 from squall.engine.foreign.text import plural
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.standing import cluster_path, open_cluster, patient_client
-from squall.scheduler.cluster.ending import end_lost
 from squall.scheduler.cluster.keeper_process import KeeperProcess
 from squall.scheduler.cluster.starting import SMALLEST_SLOTS, check_cluster, ports_of, start_cluster, take_directory
 from squall.scheduler.cluster.stopping import StoppedCluster, stop_cluster
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
-from squall.scheduler.common.role import MODULES, RoleKind, check_node_name, daemon_environment, interpreter
+from squall.scheduler.common.role import MODULES, RoleKind, check_node_name, daemon_environment, end_lost, interpreter
 
 DEFAULT_SLOTS = SMALLEST_SLOTS
 """Slots per node: as many as in Storm's supervisor.slots.ports."""

@@ -98,7 +98,7 @@ def thrift_command(directory: str | None, port: int) -> None:
     It asks for no password, as Storm: every user of this machine can give orders by it. Needs the extra `thrift`.
     """
     try:
-        from squall.ui.thrift.thrift_server import serve as serve_thrift
+        from squall.ui.storm_thrift import serve as serve_thrift
     except ModuleNotFoundError:
         raise UsageError("squall thrift needs thriftpy2: pip install 'squall[thrift]'") from None
     serve_thrift(open_cluster(directory), port, lambda address: say(f"Storm's Nimbus interface: {address}"))

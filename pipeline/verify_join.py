@@ -13,8 +13,7 @@ from operator import and_, or_
 from pyspark.sql import Column, DataFrame, Row, Window, types
 from pyspark.sql import functions as f
 
-from squall.pipeline.compare.by_key import EQUAL, KINDS, ColumnCheck, Comparison, Difference, Request, Tolerance
-from squall.pipeline.compare.sides import DIGITS, Side
+from squall.pipeline.verify import DIGITS, EQUAL, KINDS, ColumnCheck, Comparison, Difference, Request, Side, Tolerance
 
 #: Characters of a text, or bytes, that leave Spark for an example.
 SHOWN_CHARS = 200

@@ -1,7 +1,11 @@
-"""Finds the Python stacks of a worker that crashed or hung, which the interpreter wrote to the worker's log.
+"""Whether a worker goes on, and where it hung or crashed: how long its heartbeat, or a thread's sign of life, has stood
+still, for an observer that may sleep; and the Python stacks that the interpreter wrote to the worker's log.
 
-Guarantees: it reads from a given offset on, so an earlier incarnation's stack is never taken for this one's; a log that
-cannot be read gives an empty text.
+Guarantees
+    * Only time in which the observer was awake counts. If the machine, or the supervisor, was stopped for a minute, no
+      worker is taken for dead because of it.
+    * A log is read from a given offset on, so an earlier incarnation's stack is never taken for this one's; a log that
+      cannot be read gives an empty text.
 
 Relies on: `faulthandler` writing to the worker's log, on a crash or when asked to by `DUMP_SIGNAL`.
 """
@@ -11,6 +15,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+from dataclasses import dataclass
 
 DUMP_SIGNAL = signal.SIGUSR2
 """Makes a worker write the stacks of all its threads to its log, even in the middle of user code."""
@@ -67,3 +72,32 @@ def stack_in(text: str) -> str:
     last_thread = stack.rfind("hread 0x")
     innermost = next((line for line in stack[last_thread:].splitlines() if line.startswith("  File")), "")
     return f"hung at {(innermost or frames[0]).strip() if frames else 'an unknown place'}\n{stack}"
+
+
+@dataclass
+class _Seen:
+    value: int
+    at: float
+    still_secs: float = 0.0
+
+
+class ProgressWatch:
+    """Ask it regularly: a gap longer than `longest_gap_secs` between two looks counts as that long."""
+
+    def __init__(self, longest_gap_secs: float) -> None:
+        self._longest_gap_secs = longest_gap_secs
+        self._seen: dict[int, _Seen] = {}
+
+    def still_secs(self, key: int, value: int, now: float) -> float:
+        """Seconds for which the value has been observed unchanged."""
+        seen = self._seen.get(key)
+        if seen is None or seen.value != value:
+            self._seen[key] = _Seen(value, now)
+            return 0.0
+        seen.still_secs += min(now - seen.at, self._longest_gap_secs)
+        seen.at = now
+        return seen.still_secs
+
+    def forget(self, key: int) -> None:
+        """Stop observing this key."""
+        self._seen.pop(key, None)

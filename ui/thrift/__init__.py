@@ -1,1 +1,0 @@
-"""Storm's Nimbus interface, by Thrift."""
