@@ -9,10 +9,11 @@ from typing import Any
 
 from squall.engine.report.metrics import bucket_bounds, percentile_ms
 from squall.ipc.rundir import RunDir
+from squall.scheduler.client.statuses import Status
 from squall.scheduler.common.daemon import read_deaths
 from squall.scheduler.faults.in_force import BEGIN, END, read_record
 from squall.ui.history import COUNTS, ComponentCounts, Moment
-from squall.ui.sampler import Sample
+from squall.ui.sampler import ComponentRates, Sample
 
 _GAP_STEPS, _GAP_SECS = 3, 10.0
 """Rows this far apart have a gap between them: a topology of 10,000 tasks is looked at every few seconds."""
@@ -50,24 +51,24 @@ def windowed(over_secs: float, done: ComponentCounts, tasks: int) -> dict[str, A
     }
 
 
-def component_rates(before: dict[str, Any], now: dict[str, Any], secs: float) -> dict[str, dict[str, float]]:
-    """Return the rates of each component of `now` in the `secs` seconds between two documents of `describe`."""
+def component_rates(before: Status, now: Status, secs: float) -> dict[str, ComponentRates]:
+    """Return the rates of each component of `now` in the `secs` seconds between two looks."""
     return {
-        name: rates_of(before["components"].get(name, component), component, secs)
-        for name, component in now["components"].items()
+        name: rates_of(vars(before.components.get(name, component)), vars(component), secs)
+        for name, component in now.components.items()
     }
 
 
-def rates_of(before: Mapping[str, Any], now: Mapping[str, Any], secs: float) -> dict[str, float]:
+def rates_of(before: Mapping[str, Any], now: Mapping[str, Any], secs: float) -> ComponentRates:
     """Return rates, the mean time in `execute` and the capacity between two counts of a component, or of a task; 0 for
     what did not happen, or fell because tasks have moved."""
     secs = max(secs, 1e-3)
     executed, busy_ns = (max(0, now[key] - before[key]) for key in ("executed", "execute_ns"))
-    return {
+    return ComponentRates(
         **{f"{key}_per_sec": max(0, now[key] - before[key]) / secs for key in _RATED},
-        "execute_latency_ms": busy_ns / executed / 1e6 if executed else 0.0,
-        "capacity": busy_ns / 1e9 / secs / now.get("tasks", 1),
-    }
+        execute_latency_ms=busy_ns / executed / 1e6 if executed else 0.0,
+        capacity=busy_ns / 1e9 / secs / now.get("tasks", 1),
+    )
 
 
 def marks_of(run_dir: RunDir, sample: Sample, rows: Sequence[Moment], since_unix_secs: float) -> list[dict[str, Any]]:
@@ -96,7 +97,7 @@ def _faults(run_dir: RunDir, sample: Sample) -> Iterator[dict[str, Any]]:
     for event in read_record(run_dir):
         at_unix_secs = boot_unix_secs + event["at_secs"]
         # That of another topology's tasks is not shown here.
-        if event["event"] == BEGIN and event["topology_id"] in ("", sample.document["id"]):
+        if event["event"] == BEGIN and event["topology_id"] in ("", sample.status.id):
             params = [
                 f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
                 for name, value in event["params"].items()

@@ -18,7 +18,7 @@ from typing import Any
 from squall.engine.api.failure import Failure
 from squall.engine.foreign.text import repr_of
 from squall.engine.report.document import Count
-from squall.engine.report.repeats import cause_of_failure
+from squall.engine.report.repeats import cause_of_failure, together
 
 LAST = 20
 """Failures listed per component: enough to see a pattern, few enough to read."""
@@ -58,6 +58,13 @@ class ComponentFailures:
 
 Failures = dict[str, ComponentFailures]
 """Failures by component."""
+
+
+def equal_failures(last: Iterable[FailureRecord]) -> list[list[FailureRecord]]:
+    """Put together the failures with equal errors of a component's last ones, in the order of the last of each."""
+    return together(
+        (failure for failure in last if failure.error), lambda failure: cause_of_failure(failure.error, failure.where)
+    )
 
 
 class FailureLog:

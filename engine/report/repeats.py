@@ -4,8 +4,8 @@ Pure. Thread: any, with the lock of the interpreter."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Hashable, Iterable
+from typing import NamedTuple, Protocol, TypeVar
 
 _KNOWN, _COUNTED_NS = 1000, 600_000_000_000
 """Different news that are counted, and the time for which errors are; then counting begins anew."""
@@ -69,7 +69,7 @@ def cause_of_failure(error: str, where: str) -> tuple[str, str]:
     return error.partition(":")[0], where
 
 
-def _together(items: Iterable[T], key_of: Callable[[T], Hashable]) -> list[list[T]]:
+def together(items: Iterable[T], key_of: Callable[[T], Hashable]) -> list[list[T]]:
     """Put together the items with equal keys, in the order of the last of each."""
     groups: dict[Hashable, list[T]] = {}
     for item in items:
@@ -77,12 +77,6 @@ def _together(items: Iterable[T], key_of: Callable[[T], Hashable]) -> list[list[
         groups[key] = same = groups.pop(key, [])
         same.append(item)
     return list(groups.values())
-
-
-def equal_failures(last: Iterable[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    """Put together the failures with equal errors of a component's last ones, in the order of the last of each."""
-    failures = [failure for failure in last if failure["error"]]
-    return _together(failures, lambda failure: cause_of_failure(failure["error"], failure["where"]))
 
 
 class _Death(Protocol):
@@ -107,4 +101,4 @@ def death_key(death: _Death) -> Hashable:
 
 def equal_deaths(deaths: Iterable[D]) -> list[list[D]]:
     """Put together equal deaths of all workers, in the order of the last of each."""
-    return _together(deaths, death_key)
+    return together(deaths, death_key)

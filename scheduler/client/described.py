@@ -1,4 +1,4 @@
-"""Describes a cluster and its topologies, as documents of the types that JSON knows: for `squall status`, the REST API
+"""Describes a cluster and its topologies, as the types of `statuses`: for `squall status`, the REST API
 and the web page alike.
 
 Guarantees: `describe` has every key of docs/schemas/status.json; its rates are those since the report that it is given.
@@ -21,7 +21,6 @@ import psutil
 from squall.engine.api.stream import SYSTEM_PREFIX
 from squall.engine.errors import ClusterError
 from squall.engine.plural import plural
-from squall.engine.report.document import to_document
 from squall.engine.report.repeats import equal_deaths
 from squall.engine.report.run_report import RunReport
 from squall.engine.state.reading import partition_of
@@ -62,10 +61,10 @@ _ORDER = [*RoleKind, OTHER]
 
 def describe_cluster(
     run_dir: RunDir, client: NimbusClient, cluster: ClusterState, statuses: Mapping[str, str] = MappingProxyType({}),
-) -> dict[str, Any]:
+) -> ClusterStatus:
     """Describe the cluster: nodes, slots, topologies, deaths of daemons, faults. `statuses`: of topologies, by id, as
     far as they are known."""
-    return to_document(ClusterStatus(
+    return ClusterStatus(
         dir=str(run_dir.path),
         nodes={node: [f"{node}:{port}" for port in ports] for node, ports in cluster.supervisors.items()},
         gone=cluster.gone,
@@ -82,10 +81,10 @@ def describe_cluster(
         refused_frames=cluster.refused_frames,
         unknown=cluster.unknown,
         faults=faults_in_force(run_dir),
-    ))
+    )
 
 
-def describe(run_dir: RunDir, job: Job, before: RunReport, now: RunReport | None = None) -> dict[str, Any]:
+def describe(run_dir: RunDir, job: Job, before: RunReport, now: RunReport | None = None) -> Status:
     """Describe a topology completely as of `now`, by default this moment; its rates are those since `before`."""
     now = job.stats() if now is None else now
     state = job.known_state()
@@ -93,7 +92,7 @@ def describe(run_dir: RunDir, job: Job, before: RunReport, now: RunReport | None
     executors, streams = _executors(state), read_streams(run_dir.metrics(job.id))
     numbers = Counter(executor.component for executor in executors)
     own = ("topology", "components", "workers", "drained")
-    return to_document(Status(
+    return Status(
         **{key: value for key, value in vars(now).items() if key not in own},
         name=job.name, id=job.id, status=job.status(state), replaced_by=_successor(state.topology),
         uptime_secs=round(uptime_secs(state.topology), 1),
@@ -126,7 +125,7 @@ def describe(run_dir: RunDir, job: Job, before: RunReport, now: RunReport | None
             for death in state.restarts if death.error
         ][-ERRORS_SHOWN:],
         faults=faults_in_force(run_dir),
-    ))
+    )
 
 
 def _own(fields: list[str]) -> list[str]:
@@ -186,14 +185,14 @@ def _event_times(
             )
 
 
-def event_time_lines(document: Mapping[str, Any], least_secs: float = 0) -> Iterator[str]:
+def event_time_lines(status: Status, least_secs: float = 0) -> Iterator[str]:
     """Say where event time has stood for so long or longer, and what it waits for, as `describe` has described it."""
-    for name, row in document["event_time"].items():
-        stands = f"stands at {row['at']}" if row["at"] else "has not begun"
-        where = (f"[{row['task']}]" if row["task"] else "") + (row["partition"] and f", partition {row['partition']}")
-        waits = f"waits for {row['spout']}{where}" if row["spout"] else "nothing newer has come"
-        if row["secs"] >= least_secs:
-            yield f"event time of {name} {stands} for {row['secs']:,.0f} s: {waits}"
+    for name, row in status.event_time.items():
+        stands = f"stands at {row.at}" if row.at else "has not begun"
+        where = (f"[{row.task}]" if row.task else "") + (row.partition and f", partition {row.partition}")
+        waits = f"waits for {row.spout}{where}" if row.spout else "nothing newer has come"
+        if row.secs >= least_secs:
+            yield f"event time of {name} {stands} for {row.secs:,.0f} s: {waits}"
 
 
 def _workers(job: Job, state: TopologyState) -> list[WorkerShown]:

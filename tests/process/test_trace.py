@@ -19,7 +19,7 @@ from tests.process.waiting import wait_for
 @pytest.fixture
 def cluster(standing: Standing) -> Standing:
     standing.ok("submit", ENDLESS, "--name", "words", "--workers", "2")
-    wait_for("acks", lambda: standing.described("words")["acked"] > 0)
+    wait_for("acks", lambda: standing.described("words").acked > 0)
     return standing
 
 
@@ -31,7 +31,7 @@ def test_a_sample_shows_whole_trees_on_two_workers(cluster: Standing, tmp_path: 
     found = cluster.json("trace", "words", "--sample", "0.01", "--for", "0.3", "--perfetto", tmp_path / "trace.json")
     acked = [attempt for way in found["messages"] for attempt in way["attempts"] if attempt["outcome"] == "acked"]
     assert acked
-    workers = {row["worker"] for row in cluster.described("words")["executors"]}
+    workers = {row.worker for row in cluster.described("words").executors}
     assert len(workers) == 2
     # On a busy machine, one worker may be late to write what another has answered.
     assert any(all(hop["execute_ms"] is not None for hop in attempt["hops"]) for attempt in acked)
@@ -44,10 +44,10 @@ def test_a_sample_shows_whole_trees_on_two_workers(cluster: Standing, tmp_path: 
 
 def test_one_message_is_followed_until_it_is_acked(cluster: Standing) -> None:
     """The ids of this spout count up, and begin anew with its worker."""
-    [spout] = [row for row in cluster.described("words")["executors"] if row["component"] == "numbers"]
+    [spout] = [row for row in cluster.described("words").executors if row.component == "numbers"]
 
     def killed() -> None:
-        [pid] = [row["pid"] for row in cluster.described("words")["workers"] if row["worker"] == spout["worker"]]
+        [pid] = [row.pid for row in cluster.described("words").workers if row.worker == spout.worker]
         os.kill(pid, signal.SIGKILL)
 
     client_dir, client = connect_to(str(cluster.path))

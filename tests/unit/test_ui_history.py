@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -29,7 +29,8 @@ def sample(at: float, acked: int, version: int = 1, millis: int = 5) -> Sample:
     histogram[bucket_of(millis * 1000)] = acked
     reading = TaskReading(1, "lines", "spout", "n:1", counters, histogram)
     report = build_report("t", [reading], at - NOON, [], False)
-    return Sample(at, at - NOON, 1.0, {}, {}, report, [reading], [], [], version, {})
+    status = Mock(id="t-1", uptime_secs=at - NOON)
+    return Sample(at, at - NOON, 1.0, status, status, report, [reading], [], [], version, {})
 
 
 @pytest.fixture
@@ -145,7 +146,7 @@ def test_marks_say_what_happened_in_the_window_to_the_topology_or_to_all(
     for second in range(10):
         history.add("t-1", sample(NOON + second, second, version=1 + (second > 7)))
     _, rows = history.rows("t-1", NOON + 9, 60, 60)
-    look = replace(sample(NOON + 9, 9), document={"id": "t-1"})
+    look = sample(NOON + 9, 9)
     text = "slow split[0] ms=5 for 5 s"
     marks = [(mark["at_unix_secs"] - NOON, mark["kind"], mark["text"]) for mark in marks_of(run_dir, look, rows, NOON)]
     assert [mark for mark in marks if mark[1].startswith("fault")] == [

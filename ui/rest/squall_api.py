@@ -26,7 +26,7 @@ from squall.scheduler.faults.in_force import FaultInForce
 from squall.scheduler.records.dead_letters import DeadLetter
 from squall.ui.cluster_api import ClusterApi, ReadOnly
 from squall.ui.rest import documents as doc
-from squall.ui.sampler import Unknown
+from squall.ui.sampler import ClusterNow, TopologyNow, TopologyRow, Unknown
 
 PREFIX = "/api/squall/v1"
 SVG = "image/svg+xml"
@@ -65,9 +65,9 @@ class SquallRoute(APIRoute):
 
 
 _ROUTES: dict[str, tuple[Asked, type[BaseModel] | None, Any]] = {
-    "GET /cluster": (ClusterApi.cluster, None, doc.ClusterNow),
-    "GET /topologies": (ClusterApi.topologies, None, list[doc.TopologyRow]),
-    "GET /topologies/{name}": (ClusterApi.topology, None, doc.TopologyNow),
+    "GET /cluster": (ClusterApi.cluster, None, ClusterNow),
+    "GET /topologies": (ClusterApi.topologies, None, list[TopologyRow]),
+    "GET /topologies/{name}": (ClusterApi.topology, None, TopologyNow),
     "GET /topologies/{name}/components/{component}": (ClusterApi.component, None, doc.OneComponent),
     "GET /topologies/{name}/tasks": (ClusterApi.tasks, None, list[doc.TaskCounts]),
     "GET /topologies/{name}/history": (ClusterApi.history, doc.HistoryQuestion, doc.HistoryDocument),

@@ -172,7 +172,7 @@ def _follow(job: Job, interrupts: Interrupts, as_json: bool) -> NoReturn:
             raise click.exceptions.Exit(interrupts.exit_code)
         warn_of_late(report)
         if as_json:
-            say_json(with_schema("run", report.to_dict()))
+            say_json(with_schema("run", report))
         else:
             print_summary(report)
         if job.record.remove_when_drained:
