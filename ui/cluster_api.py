@@ -281,8 +281,7 @@ class ClusterApi:
         return svg
 
     def _job(self, name: str) -> Job:
-        client = self._client_for(name)
-        return job_named(client, self.run_dir, name)
+        return job_named(self._client_for(name), name)
 
     @property
     def _client(self) -> NimbusClient:

@@ -218,7 +218,7 @@ class Sampler:
             with contextlib.suppress(Gone):  # removed since the answer: the next look does not have it
                 self._look_at(client, record)
         looks = [watched.latest.status for watched in self._watched.values()]
-        cluster = describe_cluster(self.run_dir, client, state, {look.id: look.status for look in looks})
+        cluster = describe_cluster(client, state, {look.id: look.status for look in looks})
         with self._lock:
             self._cluster, self._cluster_at_secs = cluster, time.monotonic()
             gone = [self._watched.pop(name) for name in set(self._watched) - set(records)]
@@ -232,10 +232,10 @@ class Sampler:
             watched.job.close()
             watched = None
         now = time.monotonic()
-        job = Job(client, record, self.run_dir, now - uptime_secs(record)) if watched is None else watched.job
+        job = Job(client, record, now - uptime_secs(record)) if watched is None else watched.job
         report = job.stats()
         before = report if watched is None else watched.latest.report
-        status = describe(self.run_dir, job, before, report)
+        status = describe(job, before, report)
         made = time.monotonic()
         was, secs = status, 0.0
         if watched is not None:

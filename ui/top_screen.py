@@ -121,7 +121,7 @@ class Top(App[None]):
                 with self._opened() as job:
                     before = job.stats()
                     while not self._over.wait(self._interval_secs):
-                        status = describe(job.run_dir, job, before)
+                        status = describe(job, before)
                         before = job.stats()
                         self._tell(self.show, status)
             except SquallError as error:

@@ -60,10 +60,11 @@ _ORDER = [*RoleKind, OTHER]
 
 
 def describe_cluster(
-    run_dir: RunDir, client: NimbusClient, cluster: ClusterState, statuses: Mapping[str, str] = MappingProxyType({}),
+    client: NimbusClient, cluster: ClusterState, statuses: Mapping[str, str] = MappingProxyType({})
 ) -> ClusterStatus:
     """Describe the cluster: nodes, slots, topologies, deaths of daemons, faults. `statuses`: of topologies, by id, as
     far as they are known."""
+    run_dir = client.run_dir
     return ClusterStatus(
         dir=str(run_dir.path),
         nodes={node: [f"{node}:{port}" for port in ports] for node, ports in cluster.supervisors.items()},
@@ -71,7 +72,7 @@ def describe_cluster(
         leaving=cluster.leaving,
         free_slots=[str(slot) for slot in cluster.free_slots],
         topologies={
-            record.name: statuses.get(record.id) or status_of(client, record, run_dir) for record in cluster.topologies
+            record.name: statuses.get(record.id) or status_of(client, record) for record in cluster.topologies
         },
         replaced_by={
             record.name: record.successor.topology.id for record in cluster.topologies if record.successor is not None
@@ -84,12 +85,12 @@ def describe_cluster(
     )
 
 
-def describe(run_dir: RunDir, job: Job, before: RunReport, now: RunReport | None = None) -> Status:
+def describe(job: Job, before: RunReport, now: RunReport | None = None) -> Status:
     """Describe a topology completely as of `now`, by default this moment; its rates are those since `before`."""
     now = job.stats() if now is None else now
     state = job.known_state()
     components = {component.id: component for component in state.topology.components}
-    executors, streams = _executors(state), read_streams(run_dir.metrics(job.id))
+    executors, streams = _executors(state), read_streams(job.run_dir.metrics(job.id))
     numbers = Counter(executor.component for executor in executors)
     own = ("topology", "components", "workers", "drained")
     return Status(
@@ -124,7 +125,7 @@ def describe(run_dir: RunDir, job: Job, before: RunReport, now: RunReport | None
             WorkerError(death.slot, death.incarnation, death.reason, death.error)
             for death in state.restarts if death.error
         ][-ERRORS_SHOWN:],
-        faults=faults_in_force(run_dir),
+        faults=faults_in_force(job.run_dir),
     )
 
 
@@ -228,9 +229,9 @@ def _death(equal: list[RestartRecord], started: float) -> WorkerDeath:
     )
 
 
-def status_of(client: NimbusClient, record: TopologyRecord, run_dir: RunDir) -> str:
+def status_of(client: NimbusClient, record: TopologyRecord) -> str:
     """Return the status of a topology, for people."""
-    with contextlib.closing(Job(client, record, run_dir)) as job:
+    with contextlib.closing(Job(client, record)) as job:
         try:
             return job.status()
         except ClusterError:  # it was removed, or its board cannot be read: that is told by squall status

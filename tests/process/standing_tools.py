@@ -100,7 +100,7 @@ class Standing:
         with job_of(str(self.path), name) as job:
             before = job.stats()
             time.sleep(0.05)
-            return describe(self.run_dir, job, before)
+            return describe(job, before)
 
     def refused(self, code: int, *arguments: str | Path, **extra: str) -> str:
         """The one line on stderr of a command that failed with `code`."""

@@ -50,9 +50,8 @@ def test_one_message_is_followed_until_it_is_acked(cluster: Standing) -> None:
         [pid] = [row.pid for row in cluster.described("words").workers if row.worker == spout.worker]
         os.kill(pid, signal.SIGKILL)
 
-    client_dir, client = connect_to(str(cluster.path))
-    with client:
-        desk = WatchDesk(lambda name: job_named(client, client_dir, name))
+    with connect_to(str(cluster.path)) as client:
+        desk = WatchDesk(lambda name: job_named(client, name))
         trace_id = desk.begin_trace("words", "5", 0.0, 60.0)
         killed()
         found = wait_for("the message", lambda: [
@@ -66,14 +65,13 @@ def test_one_message_is_followed_until_it_is_acked(cluster: Standing) -> None:
 
 
 def test_it_works_while_nimbus_is_away(cluster: Standing) -> None:
-    run_dir, client = connect_to(str(cluster.path))
-    with client:
-        job = job_named(client, run_dir, "words")
+    with connect_to(str(cluster.path)) as client:
+        job = job_named(client, "words")
         view = job.view()
         assert view is not None
         with cluster.keeper_held():
             cluster.nimbus().kill()
-            files = WatchFiles(run_dir, job.id)
+            files = WatchFiles(job.run_dir, job.id)
             request = files.begin(view.board, 60.0, component="numbers", most_per_sec=1000)
             wait_for("tuples", lambda: any(event[0] == "tuple" for event in files.events(request.id)))
             files.end(request.id)

@@ -48,7 +48,7 @@ def status_command(name: str | None, directory: str | None, as_json: bool) -> No
     if name is None:
         with nimbus_of(directory) as client:
             cluster = client.get_cluster()
-            described = describe_cluster(client.run_dir, client, cluster)
+            described = describe_cluster(client, cluster)
             note(*filter(None, [room_error(client.run_dir.durable)]))  # as below
         tell_unknown(cluster.unknown)
         show(as_json, with_schema("cluster", described), cluster_text(described))
@@ -56,7 +56,7 @@ def status_command(name: str | None, directory: str | None, as_json: bool) -> No
     with job_of(directory, name) as job:
         before = job.stats()
         time.sleep(_RATES_SECS)
-        status = describe(job.run_dir, job, before)
+        status = describe(job, before)
         # What its processes say of a full disk goes to logs that are on it.
         note(*filter(None, [room_error(job.run_dir.durable)]))
     show(as_json, with_schema("status", status), topology_text(status))

@@ -57,7 +57,7 @@ def list_command(directory: str | None, as_json: bool) -> None:
                 # It was removed between the two requests.
                 continue
             rows.append(ListedTopology(
-                name=record.name, id=record.id, status=status_of(client, record, client.run_dir),
+                name=record.name, id=record.id, status=status_of(client, record),
                 replaced_by=None if record.successor is None else record.successor.topology.id,
                 tasks=sum(component.tasks for component in record.components),
                 executors=0 if state.assignment is None else sum(map(len, state.assignment.executors)),
