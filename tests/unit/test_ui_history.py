@@ -16,6 +16,7 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.common.daemon import note_death
 from squall.scheduler.faults.in_force import BEGIN, END, FaultInForce, note
 from squall.ui.charts import marks_of, points_of
+from squall.ui.cluster_api import ClusterApi
 from squall.ui.history import RINGS, ComponentCounts, History
 from squall.ui.sampler import Sample
 
@@ -64,6 +65,15 @@ def test_rings_have_a_fixed_number_of_rows(history: History) -> None:
     oldest = history.at("t-1", NOON - 1)
     assert oldest is not None
     assert oldest.at_unix_secs < NOON + 60, "minutes reach back further than seconds"
+
+
+def test_a_window_of_storm_holds_what_was_done_in_it(history: History) -> None:
+    for second in (0, 400, 1000):
+        look = sample(NOON + second, 10 * second)
+        history.add("t-1", look)
+    sampler = Mock(**{"latest.return_value": look})
+    over_secs, counts = ClusterApi(sampler, history=history).window("t", "600")
+    assert (over_secs, counts["lines"].acked) == (600, 6000)
 
 
 def test_messages_that_become_dead_letters_have_failed(history: History) -> None:
