@@ -83,8 +83,8 @@ def _mark(at_unix_secs: float, kind: str, text: str) -> dict[str, Any]:
 
 
 def _deaths(run_dir: RunDir, sample: Sample) -> Iterator[dict[str, Any]]:
-    began_unix_secs = sample.at_unix_secs - sample.report.duration_secs
-    for death in sample.report.restarts:
+    began_unix_secs = sample.at_unix_secs - sample.status.duration_secs
+    for death in sample.status.restarts:
         yield _mark(began_unix_secs + death.at_secs, "worker died", f"{death.slot}: {death.reason}")
     for daemon in read_deaths(run_dir):
         yield _mark(daemon.at_unix_secs, "daemon died", f"{daemon.daemon}: {daemon.reason}")

@@ -15,7 +15,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -23,7 +23,7 @@ from msgspec.structs import asdict
 
 from squall.engine.api.user_metrics import MetricReading
 from squall.engine.errors import ClusterError, SquallError, UsageError
-from squall.engine.report.run_report import Percentiles, RunReport, TaskReading
+from squall.engine.report.run_report import Percentiles, TaskReading
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.described import describe, describe_cluster
 from squall.scheduler.client.job import Gone, Job
@@ -54,7 +54,6 @@ class Sample:
     status: Status
     before: Status
     """That of the look before; the same one at the first look."""
-    report: RunReport
     readings: list[TaskReading]
     """Of its tasks; none while it waits for a slot."""
     readings_before: list[TaskReading]
@@ -231,21 +230,16 @@ class Sampler:
         if watched is not None and watched.job.id != record.id:
             watched.job.close()
             watched = None
-        now = time.monotonic()
-        job = Job(client, record, now - uptime_secs(record)) if watched is None else watched.job
-        report = job.stats()
-        before = report if watched is None else watched.latest.report
-        status = describe(job, before, report)
-        made = time.monotonic()
-        was, secs = status, 0.0
-        if watched is not None:
-            was, secs = watched.latest.status, made - watched.latest.at_monotonic_secs
-        readings = job.readings_reported
+        job, latest = watched or (Job(client, record, time.monotonic() - uptime_secs(record)), None)
+        status = describe(job, None if latest is None else latest.status)
+        made, view, readings = time.monotonic(), job.view(), job.readings_reported
         sample = Sample(
-            time.time(), made, secs, status, was, report,
-            readings, readings if watched is None else watched.latest.readings, job.metrics_reported,
-            0 if (view := job.view()) is None else view.assignment.version, job.record.conf,
+            time.time(), made, 0.0, status, status, readings, readings, job.metrics_reported,
+            0 if view is None else view.assignment.version, job.record.conf,
         )
+        if latest is not None:
+            secs = made - latest.at_monotonic_secs
+            sample = replace(sample, secs=secs, before=latest.status, readings_before=latest.readings)
         with self._lock:
             self._watched[record.name] = _Watched(job, sample)
         self._on_sample(record.id, sample)

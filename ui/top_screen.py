@@ -22,6 +22,7 @@ from textual.widgets import DataTable, Footer, Static
 from squall.engine.errors import SquallError
 from squall.engine.foreign.text import plain
 from squall.engine.report.failure_log import ComponentFailures
+from squall.engine.report.run_report import Figures
 from squall.scheduler.client.described import describe
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.statuses import Status
@@ -119,11 +120,10 @@ class Top(App[None]):
         while not self._over.is_set():
             try:
                 with self._opened() as job:
-                    before = job.stats()
+                    before: Figures = job.stats()
                     while not self._over.wait(self._interval_secs):
-                        status = describe(job, before)
-                        before = job.stats()
-                        self._tell(self.show, status)
+                        before = describe(job, before)
+                        self._tell(self.show, before)
             except SquallError as error:
                 self._tell(self.show_away, plain(error))
                 self._over.wait(self._interval_secs)

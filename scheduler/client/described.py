@@ -22,7 +22,7 @@ from squall.engine.api.stream import SYSTEM_PREFIX
 from squall.engine.errors import ClusterError
 from squall.engine.plural import plural
 from squall.engine.report.repeats import equal_deaths
-from squall.engine.report.run_report import RunReport
+from squall.engine.report.run_report import Figures
 from squall.engine.state.reading import partition_of
 from squall.engine.state.windowing.event_time import END, STANDS
 from squall.ipc.board import SLOT_HELD_BYTES, STATE_NAMES
@@ -85,9 +85,9 @@ def describe_cluster(
     )
 
 
-def describe(job: Job, before: RunReport, now: RunReport | None = None) -> Status:
-    """Describe a topology completely as of `now`, by default this moment; its rates are those since `before`."""
-    now = job.stats() if now is None else now
+def describe(job: Job, before: Figures | None) -> Status:
+    """Describe a topology completely; its rates are those since `before`, 0 without."""
+    now = job.stats()
     state = job.known_state()
     components = {component.id: component for component in state.topology.components}
     executors, streams = _executors(state), read_streams(job.run_dir.metrics(job.id))
@@ -100,7 +100,7 @@ def describe(job: Job, before: RunReport, now: RunReport | None = None) -> Statu
         cwd=state.topology.cwd, env=state.topology.env_names,
         workers_wanted=state.topology.conf["workers"],
         drained=job.is_drained(),
-        rates=_rates(before, now),
+        rates=_rates(before or now, now),
         event_time=dict(_event_times(job, now.metrics, executors)),
         components={
             name: ComponentStatus(
@@ -142,14 +142,14 @@ def _successor(record: TopologyRecord) -> SuccessorShown | None:
     return SuccessorShown(topology.id, topology.status, topology.conf["workers"], record.successor.fresh)
 
 
-def _rates(before: RunReport, now: RunReport) -> Rates:
+def _rates(before: Figures, now: Figures) -> Rates:
     secs = max(now.duration_secs - before.duration_secs, 1e-3)
     # A move in between may have replaced the boards; totals never fall.
     grown = (max(0, count - earlier) for count, earlier in zip(_totals(now), _totals(before), strict=True))
     return Rates(round(secs, 3), *(round(count / secs, 1) for count in grown))
 
 
-def _totals(report: RunReport) -> tuple[int, int, int]:
+def _totals(report: Figures) -> tuple[int, int, int]:
     """Return what was emitted, acked and executed."""
     executed = sum(row.executed for row in report.components.values())
     return report.emitted + report.untracked_emitted, report.acked, executed

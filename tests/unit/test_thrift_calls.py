@@ -74,6 +74,6 @@ def test_each_stream_of_a_spout_has_its_share() -> None:
 
 def test_an_executor_whose_worker_has_no_board_yet_has_done_nothing() -> None:
     executor = ExecutorShown("split", [1, 2], "node-1:6700")
-    begun = Mock(status=Mock(executors=[executor]), readings=[], report=Mock(duration_secs=0.0))
+    begun = Mock(status=Mock(executors=[executor], duration_secs=0.0), readings=[])
     [(found, done)] = by_executor(begun, "split")
     assert (found, done["executed"], done["capacity"]) == (executor, 0, 0.0)

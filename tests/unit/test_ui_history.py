@@ -30,8 +30,8 @@ def sample(at: float, acked: int, version: int = 1, millis: int = 5) -> Sample:
     histogram[bucket_of(millis * 1000)] = acked
     reading = TaskReading(1, "lines", "spout", "n:1", counters, histogram)
     report = build_report("t", [reading], at - NOON, [], False)
-    status = Mock(id="t-1", uptime_secs=at - NOON)
-    return Sample(at, at - NOON, 1.0, status, status, report, [reading], [], [], version, {})
+    status = Mock(id="t-1", uptime_secs=at - NOON, **vars(report))
+    return Sample(at, at - NOON, 1.0, status, status, [reading], [], [], version, {})
 
 
 @pytest.fixture

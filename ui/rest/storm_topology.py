@@ -84,13 +84,13 @@ def _topology_stats(api: ClusterApi, sample: Sample, window: str) -> dict[str, A
 
 def errors_of(sample: Sample, component: str) -> list[dict[str, Any]]:
     """The last failures of a component with an error, oldest first."""
-    known = sample.report.failures.get(component)
+    known = sample.status.failures.get(component)
     failures = [] if known is None else [each for each in known.last if each.error]
     return [
         {
-            "errorTime": int(sample.at_unix_secs - sample.report.duration_secs + each.at_secs),
+            "errorTime": int(sample.at_unix_secs - sample.status.duration_secs + each.at_secs),
             "errorHost": each.worker.rpartition(":")[0], "errorPort": int(each.worker.rpartition(":")[2] or 0),
-            "errorLapsedSecs": int(sample.report.duration_secs - each.at_secs),
+            "errorLapsedSecs": int(sample.status.duration_secs - each.at_secs),
             "errorWorkerLogLink": place(sample, each.worker)["workerLogLink"] if each.worker else "",
             "error": each.error,
         }
@@ -170,7 +170,7 @@ def by_executor(sample: Sample, name: str) -> Iterator[tuple[ExecutorShown, dict
             mine = [by_task[task] for task in range(first, last + 1) if task in by_task]
             # There is nothing to read until its worker's board is there.
             done = counts_of(mine) if mine else ComponentCounts()
-            yield each, windowed(sample.report.duration_secs, done, last - first + 1)
+            yield each, windowed(sample.status.duration_secs, done, last - first + 1)
 
 
 def metrics(api: ClusterApi, id: str, window: str = ALL_TIME) -> dict[str, Any]:
