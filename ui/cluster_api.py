@@ -26,7 +26,7 @@ from squall.scheduler.faults.in_force import FaultInForce
 from squall.scheduler.faults.sentence import parse
 from squall.scheduler.records.dead_letters import DeadLetter, DeadLetters
 from squall.scheduler.records.failure_file import read_stopped
-from squall.ui.charts import component_rates, marks_of, points_of, rates_of, windowed
+from squall.ui.charts import HistoryDocument, WindowCounts, component_rates, marks_of, points_of, rates_of, windowed
 from squall.ui.history import DAY_SECS, ComponentCounts, History, row_of
 from squall.ui.processes import Processes, Profiles
 from squall.ui.sampler import ClusterNow, Sample, Sampler, TopologyNow, TopologyRow, Unknown
@@ -92,17 +92,15 @@ class ClusterApi:
             recent_latency_ms=_recent_latency(sample),
         )
 
-    def history(self, name: str, window_secs: float, points: int) -> dict[str, Any]:
-        """Rates, pending messages and latencies of the last `window_secs`, at most a day, and what happened meanwhile:
-        {"step_secs", "points", "marks"}. A point without values is a gap, in which nobody looked."""
+    def history(self, name: str, window_secs: float, points: int) -> HistoryDocument:
+        """Rates, pending messages and latencies of the last `window_secs`, at most a day, and what happened meanwhile.
+        A point without values is a gap, in which nobody looked."""
         sample, secs = self.sampler.latest(name), min(window_secs, DAY_SECS)
         if self._history is None:
-            return {"step_secs": 1, "points": [], "marks": []}
+            return HistoryDocument(1, [], [])
         step_secs, rows = self._history.rows(sample.status.id, sample.at_unix_secs, secs, points)
-        return {
-            "step_secs": step_secs, "points": points_of(rows, step_secs),
-            "marks": marks_of(self.run_dir, sample, rows, sample.at_unix_secs - secs),
-        }
+        marks = marks_of(self.run_dir, sample, rows, sample.at_unix_secs - secs)
+        return HistoryDocument(step_secs, points_of(rows, step_secs), marks)
 
     def window(self, name: str, window: str) -> tuple[float, dict[str, ComponentCounts]]:
         """What each component did in one of Storm's windows, and over how many seconds that is, as far as it is
@@ -120,7 +118,7 @@ class ClusterApi:
             for component, counted in now.components.items()
         }
 
-    def activity(self, name: str, window: str) -> dict[str, dict[str, Any]]:
+    def activity(self, name: str, window: str) -> dict[str, WindowCounts]:
         """Return what each component did in a window, with means."""
         over_secs, counts = self.window(name, window)
         return {

@@ -158,7 +158,7 @@ class Events:
 
     def update(self, status: TopologyNow) -> None:
         self._faults.show(map(asdict, status.faults))
-        self._table.show(reversed(self._api.history(self._name, 3600.0, 1)["marks"]))
+        self._table.show(map(asdict, reversed(self._api.history(self._name, 3600.0, 1).marks)))
 
 
 class LogSearch:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from squall.engine.report.failure_log import ComponentFailures
 from squall.scheduler.client.statuses import ComponentStatus, ExecutorShown, WorkerDeath, WorkerError
+from squall.ui.charts import WindowCounts
 from squall.ui.sampler import ComponentRates
 
 LINES = 1000
@@ -30,20 +31,6 @@ class StatusAfter(TypedDict):
     """The status of a topology after an order."""
 
     status: str
-
-
-class WindowCounts(TypedDict):
-    """What a component did in a window."""
-
-    over_secs: float
-    emitted: int
-    transferred: int
-    executed: int
-    acked: int
-    failed: int
-    execute_ms: float
-    complete_ms: float
-    capacity: float
 
 
 class TaskCounts(TypedDict):
@@ -78,34 +65,6 @@ class Errors(TypedDict):
     errors: list[WorkerError]
     failures: dict[str, ComponentFailures]
     close_errors: list[str]
-
-
-class Point(TypedDict):
-    """A topology at a moment. Empty values are a gap, in which nobody looked."""
-
-    at_unix_secs: float
-    emitted_per_sec: float | None
-    acked_per_sec: float | None
-    failed_per_sec: float | None
-    pending: int | None
-    p50_ms: float | None
-    p99_ms: float | None
-
-
-class Mark(TypedDict):
-    """Something that happened."""
-
-    at_unix_secs: float
-    kind: str
-    text: str
-
-
-class HistoryDocument(TypedDict):
-    """Rates, pending messages and latencies, and what happened meanwhile."""
-
-    step_secs: int
-    points: list[Point]
-    marks: list[Mark]
 
 
 class LogLine(TypedDict):

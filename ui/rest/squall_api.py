@@ -24,6 +24,7 @@ from squall.engine.report.document import schema_of
 from squall.scheduler.faults.catalogue import Kind
 from squall.scheduler.faults.in_force import FaultInForce
 from squall.scheduler.records.dead_letters import DeadLetter
+from squall.ui.charts import HistoryDocument
 from squall.ui.cluster_api import ClusterApi, ReadOnly
 from squall.ui.rest import documents as doc
 from squall.ui.sampler import ClusterNow, TopologyNow, TopologyRow, Unknown
@@ -70,7 +71,7 @@ _ROUTES: dict[str, tuple[Asked, type[BaseModel] | None, Any]] = {
     "GET /topologies/{name}": (ClusterApi.topology, None, TopologyNow),
     "GET /topologies/{name}/components/{component}": (ClusterApi.component, None, doc.OneComponent),
     "GET /topologies/{name}/tasks": (ClusterApi.tasks, None, list[doc.TaskCounts]),
-    "GET /topologies/{name}/history": (ClusterApi.history, doc.HistoryQuestion, doc.HistoryDocument),
+    "GET /topologies/{name}/history": (ClusterApi.history, doc.HistoryQuestion, HistoryDocument),
     "GET /topologies/{name}/errors": (ClusterApi.errors, None, doc.Errors),
     "GET /topologies/{name}/dead-letters": (ClusterApi.dead_letters, None, list[DeadLetter]),
     "GET /topologies/{name}/logs": (ClusterApi.logs, doc.LogsQuestion, list[doc.LogLine]),

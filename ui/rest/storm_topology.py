@@ -14,7 +14,7 @@ from squall.engine.api.config import SETTINGS
 from squall.engine.api.topology import ALL
 from squall.engine.errors import UsageError
 from squall.scheduler.client.statuses import ComponentStatus, ExecutorShown
-from squall.ui.charts import windowed
+from squall.ui.charts import WindowCounts, windowed
 from squall.ui.cluster_api import ALL_TIME, WINDOWS, ClusterApi
 from squall.ui.history import ComponentCounts, counts_of, total
 from squall.ui.rest.storm_cluster import by_id, place, pretty, topology_row, worker_rows
@@ -35,14 +35,14 @@ def _number(value: float) -> str:
     return f"{value:.3f}"
 
 
-def _stats(kind: str, done: dict[str, Any]) -> dict[str, Any]:
+def _stats(kind: str, done: WindowCounts) -> dict[str, Any]:
     """What a spout or bolt did."""
-    counts = {name: done[name] for name in ("emitted", "transferred", "acked", "failed")}
+    counts = {name: getattr(done, name) for name in ("emitted", "transferred", "acked", "failed")}
     if kind == "spout":
-        return {**counts, "completeLatency": _number(done["complete_ms"])}
+        return {**counts, "completeLatency": _number(done.complete_ms)}
     return {
-        **counts, "executed": done["executed"], "executeLatency": _number(done["execute_ms"]),
-        "processLatency": _number(done["execute_ms"]), "capacity": _number(done["capacity"]),
+        **counts, "executed": done.executed, "executeLatency": _number(done.execute_ms),
+        "processLatency": _number(done.execute_ms), "capacity": _number(done.capacity),
     }
 
 
@@ -78,7 +78,7 @@ def _topology_stats(api: ClusterApi, sample: Sample, window: str) -> dict[str, A
     every = total(list(counts.values()))
     return {
         "window": window, "windowPretty": hint(window), "emitted": every.emitted, "transferred": every.transferred,
-        "completeLatency": _number(done["complete_ms"]), "acked": spouts.acked, "failed": spouts.failed,
+        "completeLatency": _number(done.complete_ms), "acked": spouts.acked, "failed": spouts.failed,
     }
 
 
@@ -123,7 +123,7 @@ def component_page(api: ClusterApi, id: str, component: str, window: str = ALL_T
     }
 
 
-def by_input(sample: Sample, component: ComponentStatus, done: dict[str, Any]) -> list[dict[str, Any]]:
+def by_input(sample: Sample, component: ComponentStatus, done: WindowCounts) -> list[dict[str, Any]]:
     """Numbers by input: a component counts its inputs together, so of several each has its share of what was emitted on
     them."""
     components, streams = sample.status.components, []
@@ -136,7 +136,7 @@ def by_input(sample: Sample, component: ComponentStatus, done: dict[str, Any]) -
     )
 
 
-def by_output(component: ComponentStatus, done: dict[str, Any]) -> list[dict[str, Any]]:
+def by_output(component: ComponentStatus, done: WindowCounts) -> list[dict[str, Any]]:
     """Numbers by output; of several each has its share, as above."""
     streams = [(output.emitted, {"stream": stream}) for stream, output in component.outputs.items()]
     answers = ("acked", "failed", "completeLatency") if component.kind == "spout" else ()
@@ -161,7 +161,7 @@ def _executors(sample: Sample, name: str, kind: str) -> list[dict[str, Any]]:
     ]
 
 
-def by_executor(sample: Sample, name: str) -> Iterator[tuple[ExecutorShown, dict[str, Any]]]:
+def by_executor(sample: Sample, name: str) -> Iterator[tuple[ExecutorShown, WindowCounts]]:
     """Yield each executor of a component with what it has done since the submission."""
     by_task = {reading.task: reading for reading in sample.readings if reading.component == name}
     for each in sample.status.executors:
@@ -231,9 +231,9 @@ def visualization(api: ClusterApi, id: str, window: str = ALL_TIME) -> dict[str,
     done = api.activity(sample.status.name, window)
     return {
         name: {
-            ":type": component.kind, ":capacity": done[name]["capacity"],
-            ":latency": done[name]["complete_ms" if component.kind == "spout" else "execute_ms"],
-            ":transferred": done[name]["transferred"], ":link": "",
+            ":type": component.kind, ":capacity": done[name].capacity,
+            ":latency": done[name].complete_ms if component.kind == "spout" else done[name].execute_ms,
+            ":transferred": done[name].transferred, ":link": "",
             ":stats": [
                 {":host": row["host"], ":port": row["port"], ":uptime_secs": row["uptimeSeconds"],
                  ":transferred": row["transferred"]}

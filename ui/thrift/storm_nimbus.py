@@ -18,6 +18,7 @@ from squall.engine.foreign.text import plain
 from squall.engine.report.document import strict_json
 from squall.scheduler.client.statuses import ComponentStatus, ExecutorShown
 from squall.scheduler.nimbus.submission import name_mistakes
+from squall.ui.charts import WindowCounts
 from squall.ui.cluster_api import ALL_TIME, ClusterApi
 from squall.ui.rest import storm_cluster as cluster
 from squall.ui.rest import storm_topology as topology
@@ -142,7 +143,7 @@ def _info(sample: Sample, options: Any) -> Any:
     return _filled(idl.TopologyInfo, {**cluster.topology_row(sample), "executors": executors, "errors": errors})
 
 
-def _executor(sample: Sample, name: str, executor: ExecutorShown, done: dict[str, Any]) -> Any:
+def _executor(sample: Sample, name: str, executor: ExecutorShown, done: WindowCounts) -> Any:
     where, component = cluster.place(sample, executor.worker), sample.status.components.get(name)
     return idl.ExecutorSummary(
         idl.ExecutorInfo(*executor.tasks), name, where["host"], where["port"], where["uptimeSeconds"],
@@ -151,7 +152,7 @@ def _executor(sample: Sample, name: str, executor: ExecutorShown, done: dict[str
     )
 
 
-def _stats(sample: Sample, component: ComponentStatus, done: dict[str, Any]) -> Any:
+def _stats(sample: Sample, component: ComponentStatus, done: WindowCounts) -> Any:
     outputs = topology.by_output(component, done)
     if component.kind == "spout":
         spout = idl.SpoutStats(*_maps(outputs, "acked", "failed", "completeLatency"))
