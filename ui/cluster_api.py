@@ -107,7 +107,7 @@ class ClusterApi:
         known."""
         secs = WINDOWS[window]
         sample = self.sampler.latest(name)
-        now, age_secs = row_of(sample), float(sample.status.uptime_secs)
+        now, age_secs = row_of(sample), sample.status.uptime_secs
         then = None
         if secs is not None and secs < age_secs and self._history is not None:
             then = self._history.at(sample.status.id, sample.at_unix_secs - secs)

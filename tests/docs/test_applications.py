@@ -56,7 +56,7 @@ def kill_worker_of(cluster: Standing, name: str, component: str) -> None:
         described = cluster.described(name)
         [slot, *_] = [one.worker for one in described.executors if one.component == component]
         [worker] = [one for one in described.workers if one.worker == slot]
-        return int(worker.pid) if worker.state == "ready" else None
+        return worker.pid if worker.state == "ready" else None
 
     os.kill(wait_for(f"a worker with {component}", pid), signal.SIGKILL)
 

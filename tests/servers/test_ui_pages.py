@@ -262,7 +262,7 @@ def test_200_components_are_drawn_apart_and_found_by_name(chromium: Browser, pag
 
 
 def acked(page_cluster: Standing) -> int:
-    return int(page_cluster.described("words").acked)
+    return page_cluster.described("words").acked
 
 
 def goes_on(page_cluster: Standing) -> None:
