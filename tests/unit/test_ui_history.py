@@ -79,10 +79,10 @@ def test_a_window_of_storm_holds_what_was_done_in_it(history: History) -> None:
 def test_messages_that_become_dead_letters_have_failed(history: History) -> None:
     for letters in (0, 8):
         look = sample(NOON + letters, 1)
-        look.readings[0].counters["dead_letters"] = letters
+        look.readings[0].counters.update(dead_letters=letters, emitted=2 * letters)
         history.add("t-1", look)
     [point] = points_of(history.rows("t-1", NOON + 8, 60, 60)[1], 1)
-    assert point.failed_per_sec == 1
+    assert (point.emitted_per_sec, point.acked_per_sec, point.failed_per_sec) == (2, 0, 1)
 
 
 def test_a_gap_stays_a_gap(history: History) -> None:
