@@ -108,7 +108,7 @@ def measure_adoption(run_dir: RunDir, kills: int, seed: int, directory: Path) ->
     adopted_secs, answer_secs = [], []
     with NimbusClient(run_dir, patience_secs=_PATIENCE_SECS) as client:
         config = Config(workers=WORKERS, message_timeout_secs=3600, max_spout_pending=1000)
-        job = _submit(client, run_dir, topology(str(directory), WORKERS), config)
+        job = _submit(client, topology(str(directory), WORKERS), config)
         try:
             pids = _ready_pids(job)
             for _ in range(kills):
@@ -134,7 +134,7 @@ def measure_idle(run_dir: RunDir, settle_secs: float, secs: float) -> list[float
     builder.set_spout("idle", Idle(), WORKERS)
     builder.set_bolt("nothing", Nothing(), WORKERS).shuffle_grouping("idle")
     with NimbusClient(run_dir) as client:
-        job = _submit(client, run_dir, builder.build(), Config(workers=WORKERS))
+        job = _submit(client, builder.build(), Config(workers=WORKERS))
         try:
             workers = _ready_pids(job)
             # Leave out opening and the first heartbeats.
@@ -146,9 +146,9 @@ def measure_idle(run_dir: RunDir, settle_secs: float, secs: float) -> list[float
             job.close()
 
 
-def _submit(client: NimbusClient, run_dir: RunDir, made: Topology, config: Config) -> Job:
-    record = submit(client, run_dir, "adoption", config, pack(made, config))
-    return Job(client, record, run_dir)
+def _submit(client: NimbusClient, made: Topology, config: Config) -> Job:
+    record = submit(client, "adoption", config, pack(made, config))
+    return Job(client, record)
 
 
 def _ready_pids(job: Job) -> list[int]:

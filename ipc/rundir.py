@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import io
 import os
 import re
 import stat
@@ -84,19 +85,6 @@ class Presence:
             return not os.path.samestat(self._found, self._path.stat())
         except FileNotFoundError:
             return True
-
-
-class RunLock:
-    """The held lock of a run directory. Ends with `release`, or with the process."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-
-    def release(self) -> None:
-        """Unlock the directory. Calling it again does nothing."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
 
 
 class _Path(str):
@@ -193,14 +181,15 @@ class RunDir:
 
     # ---- lock and key ----
 
-    def lock(self) -> RunLock:
-        """Hold the directory for this process. UsageError naming the holder if another has it. Called by Nimbus."""
+    def lock(self) -> io.FileIO:
+        """Hold the directory for this process until it closes the file. UsageError naming the holder if another has it.
+        Called by Nimbus."""
         deadline = time.monotonic() + LOCK_PATIENCE_SECS
         while True:
             fd = try_flock(self.lock_file)
             if fd is not None:
                 self._write_locker(fd)
-                return RunLock(fd)
+                return io.FileIO(fd)
             if time.monotonic() >= deadline:
                 raise UsageError(f"run directory {self.path} is in use by pid {self._locker()}")
             time.sleep(0.01)

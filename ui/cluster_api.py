@@ -12,9 +12,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import asdict
+
 from squall.engine.errors import UsageError
 from squall.engine.report.metrics import merge
-from squall.engine.report.run_report import latency_of
+from squall.engine.report.run_report import Latency, latency_of
 from squall.scheduler.client.job import Job
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.client.standing import job_named, limit_secs
@@ -24,10 +26,10 @@ from squall.scheduler.faults.in_force import FaultInForce
 from squall.scheduler.faults.sentence import parse
 from squall.scheduler.records.dead_letters import DeadLetter, DeadLetters
 from squall.scheduler.records.failure_file import read_stopped
-from squall.ui.charts import component_rates, marks_of, points_of, rates_of, windowed
+from squall.ui.charts import HistoryDocument, WindowCounts, component_rates, marks_of, points_of, rates_of, windowed
 from squall.ui.history import DAY_SECS, ComponentCounts, History, row_of
 from squall.ui.processes import Processes, Profiles
-from squall.ui.sampler import Sample, Sampler, Unknown
+from squall.ui.sampler import ClusterNow, Sample, Sampler, TopologyNow, TopologyRow, Unknown
 from squall.ui.watching import WatchDesk
 
 _LOG_BYTES = 4 << 20
@@ -60,59 +62,55 @@ class ClusterApi:
 
     # ---- questions ----
 
-    def cluster(self) -> dict[str, Any]:
+    def cluster(self) -> ClusterNow:
         """The cluster: nodes, slots, topologies, deaths of daemons, faults."""
         return self.sampler.cluster()
 
-    def topologies(self) -> list[dict[str, Any]]:
+    def topologies(self) -> list[TopologyRow]:
         """A row for each topology."""
         return list(map(self.row, self.sampler.names()))
 
-    def row(self, name: str) -> dict[str, Any]:
+    def row(self, name: str) -> TopologyRow:
         """A topology in short."""
         sample = self.sampler.latest(name)
-        document = sample.document
-        return {
-            **{key: document[key] for key in (
-                "name", "id", "status", "uptime_secs", "workers_wanted", "restarts_total", "acked", "failed", "pending",
-                "dead_letters", "rates", "latency_ms",
-            )},
-            "workers_ready": sum(worker["state"] == "ready" for worker in document["workers"]),
-            "tasks": sum(component["tasks"] for component in document["components"].values()),
-            "executors": len(document["executors"]), "recent_latency_ms": _recent_latency(sample),
-        }
+        status = sample.status
+        return TopologyRow(
+            status.name, status.id, status.status, status.uptime_secs, status.workers_wanted,
+            workers_ready=sum(worker.state == "ready" for worker in status.workers),
+            tasks=sum(component.tasks for component in status.components.values()), executors=len(status.executors),
+            restarts_total=status.restarts_total, acked=status.acked, failed=status.failed, pending=status.pending,
+            dead_letters=status.dead_letters, rates=status.rates, latency_ms=status.latency_ms,
+            recent_latency_ms=_recent_latency(sample),
+        )
 
-    def topology(self, name: str) -> dict[str, Any]:
-        """A topology as `squall status --json` describes it; `recent` and `recent_latency_ms`: rates of each component
-        and latencies since the look before, a second ago as a rule."""
+    def topology(self, name: str) -> TopologyNow:
+        """A topology as `squall status --json` describes it, with what it did since the look before."""
         sample = self.sampler.latest(name)
-        return {
-            **sample.document, "at_unix_secs": sample.at_unix_secs,
-            "recent": component_rates(sample.before, sample.document, sample.secs),
-            "recent_latency_ms": _recent_latency(sample),
-        }
+        return TopologyNow(
+            **vars(sample.status), at_unix_secs=sample.at_unix_secs,
+            recent=component_rates(sample.before, sample.status, sample.secs),
+            recent_latency_ms=_recent_latency(sample),
+        )
 
-    def history(self, name: str, window_secs: float, points: int) -> dict[str, Any]:
-        """Rates, pending messages and latencies of the last `window_secs`, at most a day, and what happened meanwhile:
-        {"step_secs", "points", "marks"}. A point without values is a gap, in which nobody looked."""
+    def history(self, name: str, window_secs: float, points: int) -> HistoryDocument:
+        """Rates, pending messages and latencies of the last `window_secs`, at most a day, and what happened meanwhile.
+        A point without values is a gap, in which nobody looked."""
         sample, secs = self.sampler.latest(name), min(window_secs, DAY_SECS)
         if self._history is None:
-            return {"step_secs": 1, "points": [], "marks": []}
-        step_secs, rows = self._history.rows(sample.document["id"], sample.at_unix_secs, secs, points)
-        return {
-            "step_secs": step_secs, "points": points_of(rows, step_secs),
-            "marks": marks_of(self.run_dir, sample, rows, sample.at_unix_secs - secs),
-        }
+            return HistoryDocument(1, [], [])
+        step_secs, rows = self._history.rows(sample.status.id, sample.at_unix_secs, secs, points)
+        marks = marks_of(self.run_dir, sample, rows, sample.at_unix_secs - secs)
+        return HistoryDocument(step_secs, points_of(rows, step_secs), marks)
 
     def window(self, name: str, window: str) -> tuple[float, dict[str, ComponentCounts]]:
         """What each component did in one of Storm's windows, and over how many seconds that is, as far as it is
         known."""
         secs = WINDOWS[window]
         sample = self.sampler.latest(name)
-        now, age_secs = row_of(sample), float(sample.document["uptime_secs"])
+        now, age_secs = row_of(sample), sample.status.uptime_secs
         then = None
         if secs is not None and secs < age_secs and self._history is not None:
-            then = self._history.at(sample.document["id"], sample.at_unix_secs - secs)
+            then = self._history.at(sample.status.id, sample.at_unix_secs - secs)
         if then is None:
             return age_secs, now.components
         return now.at_unix_secs - then.at_unix_secs, {
@@ -120,26 +118,26 @@ class ClusterApi:
             for component, counted in now.components.items()
         }
 
-    def activity(self, name: str, window: str) -> dict[str, dict[str, Any]]:
+    def activity(self, name: str, window: str) -> dict[str, WindowCounts]:
         """Return what each component did in a window, with means."""
         over_secs, counts = self.window(name, window)
         return {
-            component: windowed(over_secs, counts.get(component, ComponentCounts()), row["tasks"])
-            for component, row in self.sampler.latest(name).document["components"].items()
+            component: windowed(over_secs, counts.get(component, ComponentCounts()), row.tasks)
+            for component, row in self.sampler.latest(name).status.components.items()
         }
 
     def component(self, name: str, component: str) -> dict[str, Any]:
         """A component: what `topology` tells of it, its tasks and executors, and what it did in Storm's windows."""
         topology = self.topology(name)
-        found = topology["components"].get(component)
+        found = topology.components.get(component)
         if found is None:
-            raise Unknown(f"{name} has no component {component!r:.80}; it has {', '.join(topology['components'])}")
+            raise Unknown(f"{name} has no component {component!r:.80}; it has {', '.join(topology.components)}")
         return {
             "name": component, "component": found,
-            "recent": topology["recent"][component],
+            "recent": topology.recent[component],
             "windows": {window: self.activity(name, window)[component] for window in WINDOWS},
             "tasks": [task for task in self.tasks(name) if task["component"] == component],
-            "executors": [each for each in topology["executors"] if each["component"] == component],
+            "executors": [each for each in topology.executors if each.component == component],
         }
 
     def tasks(self, name: str) -> list[dict[str, Any]]:
@@ -156,21 +154,21 @@ class ClusterApi:
         return [
             {
                 "task": reading.task, "worker": reading.worker, "in_queue": reading.counters["in_queue"],
-                **rates_of(before.get(reading.task, reading.counters), reading.counters, sample.secs),
+                **asdict(rates_of(before.get(reading.task, reading.counters), reading.counters, sample.secs)),
             }
             for reading in sample.readings if reading.component == component
         ]
 
     def errors(self, name: str) -> dict[str, Any]:
         """Deaths of workers, errors of users' code, failed messages by reason."""
-        document = self.sampler.latest(name).document
+        status = self.sampler.latest(name).status
         keys = ("deaths", "errors", "failures", "close_errors")
-        return {"stopped": read_stopped(self.run_dir, document["id"]), **{key: document[key] for key in keys}}
+        return {"stopped": read_stopped(self.run_dir, status.id), **{key: getattr(status, key) for key in keys}}
 
     def logs(self, name: str, worker: str, search: str, limit: int) -> list[dict[str, str]]:
         """The last lines of its workers' logs that hold a text, oldest first for each worker. Only the last 4 MiB of
         each log are searched."""
-        topology_id = self.sampler.latest(name).document["id"]
+        topology_id = self.sampler.latest(name).status.id
         found = [
             {"worker": who, "line": line}
             for who in LogTail(self.run_dir.worker_logs(topology_id)).workers if worker in ("", who)
@@ -268,7 +266,7 @@ class ClusterApi:
     def profile(self, name: str, worker: str, secs: float) -> dict[str, Any]:
         """Draw a flame graph of where a worker spends the next seconds; returns its id."""
         self._check_writable()
-        workers = {row["worker"]: row["pid"] for row in self.sampler.latest(name).document["workers"]}
+        workers = {row.worker: row.pid for row in self.sampler.latest(name).status.workers}
         if not workers.get(worker):
             raise Unknown(f"{name} has no worker {worker!r:.80} that runs; its workers: {', '.join(workers)}")
         return {"id": self._profiles.draw(workers[worker], secs), "topology": name, "worker": worker}
@@ -281,8 +279,7 @@ class ClusterApi:
         return svg
 
     def _job(self, name: str) -> Job:
-        client = self._client_for(name)
-        return job_named(client, self.run_dir, name)
+        return job_named(self._client_for(name), name)
 
     @property
     def _client(self) -> NimbusClient:
@@ -301,10 +298,10 @@ class ClusterApi:
             raise ReadOnly("this server is read-only: it was started with --read-only")
 
     def _ledger(self, name: str) -> DeadLetters:
-        return DeadLetters(self.run_dir.topology_state(self.sampler.latest(name).document["name"]))
+        return DeadLetters(self.run_dir.topology_state(self.sampler.latest(name).status.name))
 
 
-def _recent_latency(sample: Sample) -> dict[str, float | None]:
+def _recent_latency(sample: Sample) -> Latency:
     """Percentiles of the messages that were acked between the last two looks."""
     now, before = (
         merge(reading.histogram for reading in readings if reading.kind == "spout")

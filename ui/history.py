@@ -109,7 +109,7 @@ def row_of(sample: Sample) -> Moment:
         by_component.setdefault(reading.component, []).append(reading)
     spouts = [name for name, readings in by_component.items() if readings[0].kind == "spout"]
     components = {name: counts_of(readings) for name, readings in by_component.items()}
-    return Moment(sample.at_unix_secs, sample.version, sample.report.pending, spouts, components)
+    return Moment(sample.at_unix_secs, sample.version, sample.status.pending, spouts, components)
 
 
 class History:

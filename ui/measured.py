@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -130,18 +131,17 @@ def families(api: ClusterApi, most: int = MOST_SERIES) -> list[Family]:
 
 def _cluster(api: ClusterApi, known: dict[str, Family]) -> None:
     cluster = api.cluster()
-    free, slots = len(cluster["free_slots"]), sum(map(len, cluster["nodes"].values()))
-    known["squall_nimbus_up"].series[()] = float(not cluster["away"])
+    free, slots = len(cluster.free_slots), sum(map(len, cluster.nodes.values()))
+    known["squall_nimbus_up"].series[()] = float(not cluster.away)
     known["squall_slots"].series |= {("free",): free, ("used",): slots - free}
-    known["squall_refused_frames_total"].series[()] = cluster["refused_frames"]
-    deaths = known["squall_daemon_deaths_total"].series
-    for name in ("nimbus", "keeper", *(f"supervisor-{node}" for node in cluster["nodes"])):
-        deaths[(name,)] = 0
+    known["squall_refused_frames_total"].series[()] = cluster.refused_frames
+    deaths = Counter[str]()
+    for name in ("nimbus", "keeper", *(f"supervisor-{node}" for node in cluster.nodes)):
+        deaths[name] = 0
         if (record := daemon_process(api.run_dir, name)) is not None:
             _process(record.pid, "daemon", (name,), known)
-    for death in read_deaths(api.run_dir):
-        key = (death.daemon.replace(" ", "-"),)
-        deaths[key] = float(str(deaths.get(key, 0))) + 1
+    deaths.update(death.daemon.replace(" ", "-") for death in read_deaths(api.run_dir))
+    known["squall_daemon_deaths_total"].series |= {(name,): count for name, count in deaths.items()}
 
 
 def _process(pid: int, what: str, labels: tuple[str, ...], known: dict[str, Family]) -> None:
@@ -156,19 +156,19 @@ def _process(pid: int, what: str, labels: tuple[str, ...], known: dict[str, Fami
 
 
 def _topology(sample: Sample, known: dict[str, Family]) -> None:
-    document, name = sample.document, str(sample.document["name"])
-    known["squall_topology_info"].series[name, document["id"], document["status"]] = 1
+    status, name = sample.status, sample.status.name
+    known["squall_topology_info"].series[name, status.id, status.status] = 1
     for metric, key in (
         ("topology_uptime_seconds", "uptime_secs"), ("pending_messages", "pending"), ("waiting_messages", "waiting"),
         ("dead_letters_total", "dead_letters"), ("worker_deaths_total", "restarts_total"),
     ):
-        known[f"squall_{metric}"].series[(name,)] = document[key]
-    for worker in document["workers"]:
-        labels = (name, str(worker["worker"]))
-        known["squall_worker_up"].series[labels] = float(worker["state"] == "ready")
-        known["squall_worker_held_bytes"].series[labels] = worker["held_bytes"]
-        if worker["uptime_secs"] is not None:
-            _process(worker["pid"], "worker", labels, known)
+        known[f"squall_{metric}"].series[(name,)] = getattr(status, key)
+    for worker in status.workers:
+        labels = (name, worker.worker)
+        known["squall_worker_up"].series[labels] = float(worker.state == "ready")
+        known["squall_worker_held_bytes"].series[labels] = worker.held_bytes
+        if worker.uptime_secs is not None:
+            _process(worker.pid, "worker", labels, known)
     _components(sample, name, known)
 
 
@@ -204,7 +204,7 @@ def _distribution(middles: Mapping[float, int], bounds: tuple[float, ...], total
 
 
 def _users(sample: Sample, users: dict[str, Family]) -> None:
-    topology = str(sample.document["name"])
+    topology = sample.status.name
     for component, name, kind, readings in _groups(sample):
         clean = re.sub("[^a-zA-Z0-9_]", "_", name)
         suffix = {COUNTER: "_total", GAUGE: "", HISTOGRAM: "_distribution"}[kind]

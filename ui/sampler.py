@@ -15,17 +15,21 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from squall.engine.api.user_metrics import MetricReading
 from squall.engine.errors import ClusterError, SquallError, UsageError
-from squall.engine.report.run_report import RunReport, TaskReading
+from squall.engine.report.run_report import Percentiles, TaskReading
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.described import describe, describe_cluster
 from squall.scheduler.client.job import Gone, Job
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.client.standing import uptime_secs
+from squall.scheduler.client.statuses import ClusterStatus, Rates, Status
 from squall.scheduler.common.messages import TopologyRecord
 
 INTERVAL_SECS = 1.0
@@ -47,11 +51,9 @@ class Sample:
     at_monotonic_secs: float
     secs: float
     """Since the look before: the time over which its rates are measured."""
-    document: dict[str, Any]
-    """As of docs/schemas/status.json."""
-    before: dict[str, Any]
-    """The document of the look before; the same one at the first look."""
-    report: RunReport
+    status: Status
+    before: Status
+    """That of the look before; the same one at the first look."""
     readings: list[TaskReading]
     """Of its tasks; none while it waits for a slot."""
     readings_before: list[TaskReading]
@@ -68,6 +70,56 @@ OnSample = Callable[[str, Sample], None]
 """Called with the id of a topology and a look at it."""
 
 
+class ClusterNow(ClusterStatus):
+    """What `squall status --json` shows, and how old it is."""
+
+    away: str
+    """Why Nimbus does not answer; empty if it does."""
+    age_secs: float
+
+
+class ComponentRates(Struct):
+    """What a component did since the look before."""
+
+    executed_per_sec: float
+    emitted_per_sec: float
+    acked_per_sec: float
+    failed_per_sec: float
+    execute_latency_ms: float
+    capacity: float
+
+
+class TopologyRow(Struct):
+    """A topology in short."""
+
+    name: str
+    id: str
+    status: str
+    uptime_secs: float
+    workers_wanted: int
+    workers_ready: int
+    tasks: int
+    executors: int
+    restarts_total: int
+    acked: int
+    failed: int
+    pending: int
+    dead_letters: int
+    rates: Rates
+    latency_ms: Percentiles
+    recent_latency_ms: Percentiles
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopologyNow(Status):
+    """What `squall status NAME --json` shows, and what was since the look before: rates of components in `recent`,
+    latencies in `recent_latency_ms`."""
+
+    at_unix_secs: float
+    recent: dict[str, ComponentRates]
+    recent_latency_ms: Percentiles
+
+
 class _Watched(NamedTuple):
     job: Job
     latest: Sample
@@ -82,7 +134,7 @@ class Sampler:
         self._on_sample = on_sample
         self._lock = threading.Lock()
         self._watched: dict[str, _Watched] = {}
-        self._cluster: dict[str, Any] = {}
+        self._cluster: ClusterStatus | None = None
         self._cluster_at_secs = -float("inf")
         self._away = "not looked at yet"
         self._stop = threading.Event()
@@ -106,14 +158,13 @@ class Sampler:
 
     # ---- what is known ----
 
-    def cluster(self) -> dict[str, Any]:
-        """The cluster as of `describe_cluster`, with `away`: why Nimbus does not answer, "" if it does; and `age_secs`.
-        ClusterError if it was never seen."""
+    def cluster(self) -> ClusterNow:
+        """The cluster. ClusterError if it was never seen."""
         with self._lock:
-            if not self._cluster:
+            if self._cluster is None:
                 raise ClusterError(f"the cluster in {self.run_dir.path} does not answer: {self._away}")
             age_secs = time.monotonic() - self._cluster_at_secs
-            return {**self._cluster, "away": self._away, "age_secs": round(age_secs, 3)}
+            return ClusterNow(**asdict(self._cluster), away=self._away, age_secs=round(age_secs, 3))
 
     def names(self) -> list[str]:
         """The topologies, in the order of their submission. ClusterError if the cluster was never seen: none is known,
@@ -165,10 +216,10 @@ class Sampler:
         for record in state.topologies:
             with contextlib.suppress(Gone):  # removed since the answer: the next look does not have it
                 self._look_at(client, record)
-        looks = [watched.latest.document for watched in self._watched.values()]
-        document = describe_cluster(self.run_dir, client, state, {look["id"]: look["status"] for look in looks})
+        looks = [watched.latest.status for watched in self._watched.values()]
+        cluster = describe_cluster(client, state, {look.id: look.status for look in looks})
         with self._lock:
-            self._cluster, self._cluster_at_secs = document, time.monotonic()
+            self._cluster, self._cluster_at_secs = cluster, time.monotonic()
             gone = [self._watched.pop(name) for name in set(self._watched) - set(records)]
             self._watched = {name: self._watched[name] for name in records if name in self._watched}
         for watched in gone:
@@ -179,21 +230,16 @@ class Sampler:
         if watched is not None and watched.job.id != record.id:
             watched.job.close()
             watched = None
-        now = time.monotonic()
-        job = Job(client, record, self.run_dir, now - uptime_secs(record)) if watched is None else watched.job
-        report = job.stats()
-        before = report if watched is None else watched.latest.report
-        document = describe(self.run_dir, job, before, report)
-        made = time.monotonic()
-        was, secs = document, 0.0
-        if watched is not None:
-            was, secs = watched.latest.document, made - watched.latest.at_monotonic_secs
-        readings = job.readings_reported
+        job, latest = watched or (Job(client, record, time.monotonic() - uptime_secs(record)), None)
+        status = describe(job, None if latest is None else latest.status)
+        made, view, readings = time.monotonic(), job.view(), job.readings_reported
         sample = Sample(
-            time.time(), made, secs, document, was, report,
-            readings, readings if watched is None else watched.latest.readings, job.metrics_reported,
-            0 if (view := job.view()) is None else view.assignment.version, job.record.conf,
+            time.time(), made, 0.0, status, status, readings, readings, job.metrics_reported,
+            0 if view is None else view.assignment.version, job.record.conf,
         )
+        if latest is not None:
+            secs = made - latest.at_monotonic_secs
+            sample = replace(sample, secs=secs, before=latest.status, readings_before=latest.readings)
         with self._lock:
             self._watched[record.name] = _Watched(job, sample)
         self._on_sample(record.id, sample)

@@ -38,7 +38,9 @@ from squall.engine.errors import SquallError, UsageError
 from squall.engine.foreign.text import plain, text_of_error
 from squall.engine.report.document import strict_json
 from squall.ipc.rundir import RunDir
+from squall.scheduler.client.statuses import ComponentStatus, ExecutorShown
 from squall.scheduler.nimbus.submission import name_mistakes
+from squall.ui.charts import WindowCounts
 from squall.ui.cluster_api import ALL_TIME, ClusterApi
 from squall.ui.rest import storm_cluster as cluster
 from squall.ui.rest import storm_topology as topology
@@ -156,31 +158,31 @@ def _summary(sample: Sample) -> Any:
 
 
 def _info(sample: Sample, options: Any) -> Any:
-    choice, document = idl.NumErrorsChoice, sample.document
+    choice, status = idl.NumErrorsChoice, sample.status
     most = {choice.NONE: 0, choice.ONE: 1}.get(options and options.num_err_choice)
-    names = dict.fromkeys(each["component"] for each in document["executors"])
+    names = dict.fromkeys(each.component for each in status.executors)
     executors = [
         _executor(sample, name, each, done) for name in names for each, done in topology.by_executor(sample, name)
     ]
     errors = {
         name: [_filled(idl.ErrorInfo, row) for row in topology.errors_of(sample, name)[::-1][:most]]
-        for name in document["components"]
+        for name in status.components
     }
     return _filled(idl.TopologyInfo, {**cluster.topology_row(sample), "executors": executors, "errors": errors})
 
 
-def _executor(sample: Sample, name: str, executor: dict[str, Any], done: dict[str, Any]) -> Any:
-    where, component = cluster.place(sample, executor["worker"]), sample.document["components"].get(name)
+def _executor(sample: Sample, name: str, executor: ExecutorShown, done: WindowCounts) -> Any:
+    where, component = cluster.place(sample, executor.worker), sample.status.components.get(name)
     return idl.ExecutorSummary(
-        idl.ExecutorInfo(*executor["tasks"]), name, where["host"], where["port"], where["uptimeSeconds"],
+        idl.ExecutorInfo(*executor.tasks), name, where["host"], where["port"], where["uptimeSeconds"],
         # An acker has no figures.
         None if component is None else _stats(sample, component, done),
     )
 
 
-def _stats(sample: Sample, component: dict[str, Any], done: dict[str, Any]) -> Any:
+def _stats(sample: Sample, component: ComponentStatus, done: WindowCounts) -> Any:
     outputs = topology.by_output(component, done)
-    if component["kind"] == "spout":
+    if component.kind == "spout":
         spout = idl.SpoutStats(*_maps(outputs, "acked", "failed", "completeLatency"))
         specific = idl.ExecutorSpecificStats(spout=spout)
     else:

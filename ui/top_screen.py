@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
+from msgspec.structs import asdict
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
@@ -20,8 +21,11 @@ from textual.widgets import DataTable, Footer, Static
 
 from squall.engine.errors import SquallError
 from squall.engine.foreign.text import plain
+from squall.engine.report.failure_log import ComponentFailures
+from squall.engine.report.run_report import Figures
 from squall.scheduler.client.described import describe
 from squall.scheduler.client.job import Job
+from squall.scheduler.client.statuses import Status
 from squall.ui.charts import component_rates
 
 COLUMNS = {
@@ -37,12 +41,12 @@ Row = tuple[Any, ...]
 """The values of a component, by column."""
 
 
-def rows_of(before: dict[str, Any], now: dict[str, Any]) -> list[Row]:
+def rows_of(before: Status, now: Status) -> list[Row]:
     """Return a row for each component, with the rates of the time between two descriptions."""
-    rates = component_rates(before, now, now["duration_secs"] - before["duration_secs"])
+    rates = component_rates(before, now, now.duration_secs - before.duration_secs)
     return [
-        tuple(map({**row, **rates[name], "name": name}.__getitem__, COLUMNS.values()))
-        for name, row in now["components"].items()
+        tuple(map({**vars(row), **asdict(rates[name]), "name": name}.__getitem__, COLUMNS.values()))
+        for name, row in now.components.items()
     ]
 
 
@@ -51,20 +55,20 @@ def sorted_rows(rows: Sequence[Row], column: int) -> list[Row]:
     return sorted(rows, key=lambda row: row[column], reverse=not isinstance(rows[0][column], str)) if rows else []
 
 
-def detail_lines(document: dict[str, Any], component: str) -> list[str]:
+def detail_lines(status: Status, component: str) -> list[str]:
     """Tell the executors of a component, and its last errors."""
     executors = [
-        f"tasks {'-'.join(dict.fromkeys(map(str, row['tasks'])))} on {row['worker']}"
-        for row in document["executors"] if row["component"] == component
+        f"tasks {'-'.join(dict.fromkeys(map(str, row.tasks)))} on {row.worker}"
+        for row in status.executors if row.component == component
     ]
-    last = document["failures"].get(component, {"last": []})["last"][-_ERRORS_SHOWN:]
+    last = status.failures.get(component, ComponentFailures()).last[-_ERRORS_SHOWN:]
     errors = [
-        f"at {one['at_secs']:.1f} s: {one['reason']} in task {one['task']} on {one['worker']}: {one['error']}"
+        f"at {one.at_secs:.1f} s: {one.reason} in task {one.task} on {one.worker}: {one.error}"
         for one in reversed(last)
     ]
     deaths = [
-        f"{death['times']:,} deaths of workers, last at {death['last_secs']:.1f} s: {death['error']}"
-        for death in document["deaths"] if death["error"].startswith(f"{component}[")
+        f"{death.times:,} deaths of workers, last at {death.last_secs:.1f} s: {death.error}"
+        for death in status.deaths if death.error.startswith(f"{component}[")
     ]
     return [f"{component}: {'; '.join(executors)}", *(deaths + errors or ["no errors"])]
 
@@ -84,13 +88,13 @@ class Top(App[None]):
 
     def __init__(
         self, opened: Callable[[], AbstractContextManager[Job]],
-        headline: Callable[[dict[str, Any]], list[str]], interval_secs: float,
+        headline: Callable[[Status], list[str]], interval_secs: float,
     ) -> None:
         """`opened` connects to the topology; `headline` describes it in a few lines."""
         super().__init__()
         self._opened, self._headline, self._interval_secs = opened, headline, interval_secs
         self._over = threading.Event()
-        self._document: dict[str, Any] | None = None
+        self._topology: Status | None = None
         self._rows: list[Row] = []
         self._column, self._chosen = 0, ""
 
@@ -116,11 +120,10 @@ class Top(App[None]):
         while not self._over.is_set():
             try:
                 with self._opened() as job:
-                    before = job.stats()
+                    before: Figures = job.stats()
                     while not self._over.wait(self._interval_secs):
-                        document = describe(job.run_dir, job, before)
-                        before = job.stats()
-                        self._tell(self.show, document)
+                        before = describe(job, before)
+                        self._tell(self.show, before)
             except SquallError as error:
                 self._tell(self.show_away, plain(error))
                 self._over.wait(self._interval_secs)
@@ -131,13 +134,13 @@ class Top(App[None]):
 
     # ---- the screen ----
 
-    def show(self, document: dict[str, Any]) -> None:
+    def show(self, status: Status) -> None:
         """Show the topology as it is now."""
-        before = self._document
-        if before is None or before["id"] != document["id"]:
-            before = document
-        self._document, self._rows = document, rows_of(before, document)
-        self.query_one("#head", Static).update("\n".join(map(plain, self._headline(document))))
+        before = self._topology
+        if before is None or before.id != status.id:
+            before = status
+        self._topology, self._rows = status, rows_of(before, status)
+        self.query_one("#head", Static).update("\n".join(map(plain, self._headline(status))))
         self._draw()
 
     def show_away(self, why: str) -> None:
@@ -152,8 +155,8 @@ class Top(App[None]):
             table.add_row(*map(_cell, row, COLUMNS), key=row[0])
         if name in (names := [row[0] for row in rows]):
             table.move_cursor(row=names.index(name), animate=False)
-        known = self._document is not None and self._chosen in self._document["components"]
-        lines = detail_lines(self._document, self._chosen) if self._document is not None and known else []
+        known = self._topology is not None and self._chosen in self._topology.components
+        lines = detail_lines(self._topology, self._chosen) if self._topology is not None and known else []
         self.query_one("#detail", Static).update("\n".join(map(plain, lines)))
 
     def _under_cursor(self) -> str | None:

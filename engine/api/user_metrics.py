@@ -89,10 +89,6 @@ class Histogram:
         if value > sums[1]:
             sums[1] = value
 
-    @property
-    def count(self) -> int:
-        return sum(self._counts)
-
     def buckets(self) -> list[int]:
         return self._counts.tolist()
 

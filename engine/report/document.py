@@ -23,9 +23,9 @@ VERSIONS = {
 }  # fmt: skip
 
 
-def with_schema(name: str, document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document with its head."""
-    return {"schema": f"squall/{name}", "version": VERSIONS[name], **document}
+def with_schema(name: str, described: Any) -> dict[str, Any]:
+    """The document of an object, with its head."""
+    return {"schema": f"squall/{name}", "version": VERSIONS[name], **to_document(described)}
 
 
 def strict_json(document: Any, *, sort_keys: bool = False) -> str:

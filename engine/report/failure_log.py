@@ -67,6 +67,13 @@ Failures = dict[str, ComponentFailures]
 """Failures by component."""
 
 
+def equal_failures(last: Iterable[FailureRecord]) -> list[list[FailureRecord]]:
+    """Put together the failures with equal errors of a component's last ones, in the order of the last of each."""
+    return _together(
+        (failure for failure in last if failure.error), lambda failure: cause_of_failure(failure.error, failure.where)
+    )
+
+
 class FailureLog:
     """The failures that the spouts of one worker were told."""
 
@@ -193,12 +200,6 @@ def _together(items: Iterable[T], key_of: Callable[[T], Hashable]) -> list[list[
         groups[key] = same = groups.pop(key, [])
         same.append(item)
     return list(groups.values())
-
-
-def equal_failures(last: Iterable[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    """Put together the failures with equal errors of a component's last ones, in the order of the last of each."""
-    failures = [failure for failure in last if failure["error"]]
-    return _together(failures, lambda failure: cause_of_failure(failure["error"], failure["where"]))
 
 
 class _Death(Protocol):

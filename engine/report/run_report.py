@@ -216,7 +216,7 @@ class RunReport(Figures):
 
     def to_json(self) -> str:
         """Return the report as one JSON document (docs/schemas/run.json). NaN and infinity become null."""
-        return strict_json(with_schema("run", self.to_dict()))
+        return strict_json(with_schema("run", self))
 
 
 def build_report(

@@ -75,14 +75,14 @@ class ClusterUse:
 
         def ask() -> TopologyRecord:
             return submit(
-                self.client, self.run_dir, name, config, code, status="ACTIVE" if active else "INACTIVE",
+                self.client, name, config, code, status="ACTIVE" if active else "INACTIVE",
                 fresh=bool(fresh), remove_when_drained=remove_when_drained, replace=replace,
                 replace_wait_secs=wait_secs,
             )
 
         with naming(self.run_dir.path):
-            record = replace_named(self.client, self.run_dir, name, ask, wait_secs)[0] if replace else ask()
-        job = Job(self.client, record, self.run_dir)
+            record = replace_named(self.client, name, ask, wait_secs)[0] if replace else ask()
+        job = Job(self.client, record)
         job.takes_up_state = takes_up
         self._made(job)
         return job
@@ -96,7 +96,7 @@ class ClusterUse:
 
     def job(self, name: str) -> Job:
         """Return the `Job` of a topology that runs. UsageError if there is none of this name."""
-        job = job_named(self.client, self.run_dir, name)
+        job = job_named(self.client, name)
         self._made(job)
         return job
 
@@ -136,15 +136,15 @@ class Cluster(ClusterUse):
     may share it.
     """
 
-    def __init__(self, run_dir: RunDir, client: NimbusClient) -> None:
-        self.run_dir, self._client = run_dir, client
-        self._tail = LogTail(run_dir.logs)
+    def __init__(self, client: NimbusClient) -> None:
+        self.run_dir, self._client = client.run_dir, client
+        self._tail = LogTail(client.run_dir.logs)
 
     @classmethod
     def connect(cls, dir: str | Path | None = None) -> Cluster:
         """Connect to the cluster that `squall up` started in `dir`; by default in $SQUALL_DIR, or the user's own. A
         Nimbus that is being restarted is waited for, for up to 5 s. UsageError if no cluster runs there."""
-        return cls(*connect_to(dir or os.environ.get(DIRECTORY_VARIABLE) or None))
+        return cls(connect_to(dir or os.environ.get(DIRECTORY_VARIABLE) or None))
 
     def _beside(self) -> Path | None:
         # Its workers start after this program has ended, too: modules beside the program travel along.

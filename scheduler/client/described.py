@@ -1,4 +1,4 @@
-"""Describes a cluster and its topologies, as documents of the types that JSON knows: for `squall status`, the REST API
+"""Describes a cluster and its topologies, as the types of `statuses`: for `squall status`, the REST API
 and the web page alike.
 
 Guarantees: `describe` has every key of docs/schemas/status.json; its rates are those since the report that it is given.
@@ -21,9 +21,8 @@ import psutil
 from squall.engine.api.stream import SYSTEM_PREFIX
 from squall.engine.errors import ClusterError
 from squall.engine.foreign.text import plural
-from squall.engine.report.document import to_document
 from squall.engine.report.failure_log import equal_deaths
-from squall.engine.report.run_report import RunReport
+from squall.engine.report.run_report import Figures
 from squall.engine.state.reading import partition_of
 from squall.engine.state.windowing.event_time import END, STANDS
 from squall.ipc.board import SLOT_HELD_BYTES, STATE_NAMES
@@ -61,18 +60,19 @@ _ORDER = [*RoleKind, OTHER]
 
 
 def describe_cluster(
-    run_dir: RunDir, client: NimbusClient, cluster: ClusterState, statuses: Mapping[str, str] = MappingProxyType({}),
-) -> dict[str, Any]:
+    client: NimbusClient, cluster: ClusterState, statuses: Mapping[str, str] = MappingProxyType({})
+) -> ClusterStatus:
     """Describe the cluster: nodes, slots, topologies, deaths of daemons, faults. `statuses`: of topologies, by id, as
     far as they are known."""
-    return to_document(ClusterStatus(
+    run_dir = client.run_dir
+    return ClusterStatus(
         dir=str(run_dir.path),
         nodes={node: [f"{node}:{port}" for port in ports] for node, ports in cluster.supervisors.items()},
         gone=cluster.gone,
         leaving=cluster.leaving,
         free_slots=[str(slot) for slot in cluster.free_slots],
         topologies={
-            record.name: statuses.get(record.id) or status_of(client, record, run_dir) for record in cluster.topologies
+            record.name: statuses.get(record.id) or status_of(client, record) for record in cluster.topologies
         },
         replaced_by={
             record.name: record.successor.topology.id for record in cluster.topologies if record.successor is not None
@@ -82,25 +82,25 @@ def describe_cluster(
         refused_frames=cluster.refused_frames,
         unknown=cluster.unknown,
         faults=faults_in_force(run_dir),
-    ))
+    )
 
 
-def describe(run_dir: RunDir, job: Job, before: RunReport, now: RunReport | None = None) -> dict[str, Any]:
-    """Describe a topology completely as of `now`, by default this moment; its rates are those since `before`."""
-    now = job.stats() if now is None else now
+def describe(job: Job, before: Figures | None) -> Status:
+    """Describe a topology completely; its rates are those since `before`, 0 without."""
+    now = job.stats()
     state = job.known_state()
     components = {component.id: component for component in state.topology.components}
-    executors, streams = _executors(state), read_streams(run_dir.metrics(job.id))
+    executors, streams = _executors(state), read_streams(job.run_dir.metrics(job.id))
     numbers = Counter(executor.component for executor in executors)
     own = ("topology", "components", "workers", "drained")
-    return to_document(Status(
+    return Status(
         **{key: value for key, value in vars(now).items() if key not in own},
         name=job.name, id=job.id, status=job.status(state), replaced_by=_successor(state.topology),
         uptime_secs=round(uptime_secs(state.topology), 1),
         cwd=state.topology.cwd, env=state.topology.env_names,
         workers_wanted=state.topology.conf["workers"],
         drained=job.is_drained(),
-        rates=_rates(before, now),
+        rates=_rates(before or now, now),
         event_time=dict(_event_times(job, now.metrics, executors)),
         components={
             name: ComponentStatus(
@@ -125,8 +125,8 @@ def describe(run_dir: RunDir, job: Job, before: RunReport, now: RunReport | None
             WorkerError(death.slot, death.incarnation, death.reason, death.error)
             for death in state.restarts if death.error
         ][-ERRORS_SHOWN:],
-        faults=faults_in_force(run_dir),
-    ))
+        faults=faults_in_force(job.run_dir),
+    )
 
 
 def _own(fields: list[str]) -> list[str]:
@@ -142,14 +142,14 @@ def _successor(record: TopologyRecord) -> SuccessorShown | None:
     return SuccessorShown(topology.id, topology.status, topology.conf["workers"], record.successor.fresh)
 
 
-def _rates(before: RunReport, now: RunReport) -> Rates:
+def _rates(before: Figures, now: Figures) -> Rates:
     secs = max(now.duration_secs - before.duration_secs, 1e-3)
     # A move in between may have replaced the boards; totals never fall.
     grown = (max(0, count - earlier) for count, earlier in zip(_totals(now), _totals(before), strict=True))
     return Rates(round(secs, 3), *(round(count / secs, 1) for count in grown))
 
 
-def _totals(report: RunReport) -> tuple[int, int, int]:
+def _totals(report: Figures) -> tuple[int, int, int]:
     """Return what was emitted, acked and executed."""
     executed = sum(row.executed for row in report.components.values())
     return report.emitted + report.untracked_emitted, report.acked, executed
@@ -186,14 +186,14 @@ def _event_times(
             )
 
 
-def event_time_lines(document: Mapping[str, Any], least_secs: float = 0) -> Iterator[str]:
+def event_time_lines(status: Status, least_secs: float = 0) -> Iterator[str]:
     """Say where event time has stood for so long or longer, and what it waits for, as `describe` has described it."""
-    for name, row in document["event_time"].items():
-        stands = f"stands at {row['at']}" if row["at"] else "has not begun"
-        where = (f"[{row['task']}]" if row["task"] else "") + (row["partition"] and f", partition {row['partition']}")
-        waits = f"waits for {row['spout']}{where}" if row["spout"] else "nothing newer has come"
-        if row["secs"] >= least_secs:
-            yield f"event time of {name} {stands} for {row['secs']:,.0f} s: {waits}"
+    for name, row in status.event_time.items():
+        stands = f"stands at {row.at}" if row.at else "has not begun"
+        where = (f"[{row.task}]" if row.task else "") + (row.partition and f", partition {row.partition}")
+        waits = f"waits for {row.spout}{where}" if row.spout else "nothing newer has come"
+        if row.secs >= least_secs:
+            yield f"event time of {name} {stands} for {row.secs:,.0f} s: {waits}"
 
 
 def _workers(job: Job, state: TopologyState) -> list[WorkerShown]:
@@ -229,9 +229,9 @@ def _death(equal: list[RestartRecord], started: float) -> WorkerDeath:
     )
 
 
-def status_of(client: NimbusClient, record: TopologyRecord, run_dir: RunDir) -> str:
+def status_of(client: NimbusClient, record: TopologyRecord) -> str:
     """Return the status of a topology, for people."""
-    with contextlib.closing(Job(client, record, run_dir)) as job:
+    with contextlib.closing(Job(client, record)) as job:
         try:
             return job.status()
         except ClusterError:  # it was removed, or its board cannot be read: that is told by squall status

@@ -28,7 +28,6 @@ from squall.engine.state.reading import read_component
 from squall.ipc.board import LINK_COUNTERS, Board, BoardMissing
 from squall.ipc.metric_file import read_metrics
 from squall.ipc.private import read_lines
-from squall.ipc.rundir import RunDir
 from squall.scheduler.client.nimbus_client import START_SECS, Interrupted, OnWait, nimbus_is_stopped
 from squall.scheduler.client.topology_code import submit_again
 from squall.scheduler.common.messages import Assignment, RestartRecord, TopologyRecord, TopologyState
@@ -60,9 +59,7 @@ class Job:
     """One topology on a cluster, returned by `submit` and `job`. Every method raises ClusterError if the cluster does
     not answer."""
 
-    def __init__(
-        self, client: NimbusClient, record: TopologyRecord, run_dir: RunDir, started_secs: float | None = None
-    ) -> None:
+    def __init__(self, client: NimbusClient, record: TopologyRecord, started_secs: float | None = None) -> None:
         """`started_secs`: start of the counted time (monotonic); None: now."""
         self._client = client
         self.name = record.name
@@ -71,7 +68,7 @@ class Job:
         """Its id, which no other topology ever has: name, number and a random part."""
         self.record = record
         """The topology as Nimbus stored it when this object was made."""
-        self.run_dir = run_dir
+        self.run_dir = client.run_dir
         """The directory of its cluster."""
         self._view: TopologyView | None = None
         self.started = time.monotonic() if started_secs is None else started_secs
@@ -387,10 +384,10 @@ class Job:
         if tasks:
             given = dict(tasks), workers, dict(parallelism or {}), wait_secs
             record, unfinished = self.give_way(
-                lambda: submit_again(self._client, self.run_dir, self.record, *given), wait_secs
+                lambda: submit_again(self._client, self.record, *given), wait_secs
             )
             self.close()
-            Job.__init__(self, self._client, record, self.run_dir)
+            Job.__init__(self, self._client, record)
             return unfinished
         before = self.view()
         version = 0 if before is None else before.assignment.version

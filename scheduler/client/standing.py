@@ -45,13 +45,11 @@ def start_hint(directory: str | Path | None) -> str:
     return f"start one with `squall up{where}`"
 
 
-def connect_to(
-    directory: str | Path | None, on_away: Callable[[], None] = lambda: None
-) -> tuple[RunDir, NimbusClient]:
+def connect_to(directory: str | Path | None, on_away: Callable[[], None] = lambda: None) -> NimbusClient:
     """Connect to the running cluster; `on_away` is called before a wait for a Nimbus that is being restarted."""
     run_dir = open_cluster(directory)
     try:
-        return run_dir, patient_client(run_dir, on_away)
+        return patient_client(run_dir, on_away)
     except NoCluster as error:
         raise UsageError(f"{error}: {start_hint(directory)}") from None
 
@@ -62,7 +60,7 @@ def patient_client(run_dir: RunDir, on_away: Callable[[], None]) -> NimbusClient
 
 
 def replace_named(
-    client: NimbusClient, run_dir: RunDir, name: str, submit: Callable[[], TopologyRecord],
+    client: NimbusClient, name: str, submit: Callable[[], TopologyRecord],
     wait_secs: float | None = None, on_wait: OnWait = None,
 ) -> tuple[TopologyRecord, Unfinished | None]:
     """Have a topology submitted in the place of the one of that name, and wait until it is there.
@@ -74,7 +72,7 @@ def replace_named(
         # Another program may have submitted one in this moment.
         client.await_begun(record, limit_secs(wait_secs, record) + STOP_GRACE_SECS, on_wait)
         return record, None
-    job = job_named(client, run_dir, name)
+    job = job_named(client, name)
     try:
         return job.give_way(submit, limit_secs(wait_secs, job.record), on_wait)
     finally:
@@ -86,10 +84,10 @@ def limit_secs(wait_secs: float | None, record: TopologyRecord) -> float:
     return float(record.conf["message_timeout_secs"]) if wait_secs is None else wait_secs
 
 
-def job_named(client: NimbusClient, run_dir: RunDir, name: str) -> Job:
+def job_named(client: NimbusClient, name: str) -> Job:
     """A topology of the cluster, whose time counts since it was submitted."""
     record = client.get_topology(name).topology
-    return Job(client, record, run_dir, time.monotonic() - uptime_secs(record))
+    return Job(client, record, time.monotonic() - uptime_secs(record))
 
 
 def uptime_secs(record: TopologyRecord) -> float:

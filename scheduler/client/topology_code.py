@@ -30,7 +30,6 @@ from squall.engine.state.records.lineage import RESULTS, has_identity
 from squall.engine.state.sink_task import GatheringTask
 from squall.engine.state.stateful_task import StatefulTask
 from squall.engine.state.windowing.window_task import WindowTask
-from squall.ipc.rundir import RunDir
 from squall.scheduler.client.kept_state import check_kept
 from squall.scheduler.client.nimbus_client import NimbusClient
 from squall.scheduler.common import blob
@@ -94,7 +93,7 @@ def _state_of(spec: ComponentSpec | None) -> tuple[bool, str]:
 
 
 def submit(
-    client: NimbusClient, run_dir: RunDir, name: str, config: Config, code: TopologyCode,
+    client: NimbusClient, name: str, config: Config, code: TopologyCode,
     note: Callable[[str], None] = lambda text: None, **wishes: Any,
 ) -> TopologyRecord:
     """Hand a topology to Nimbus. `wishes`: further fields of `SubmitTopology`.
@@ -103,9 +102,9 @@ def submit(
     are dropped. ClusterError if it cannot go on with the state that is there.
     """
     if not wishes.get("fresh"):
-        for component, count in check_kept(run_dir, name, code.components, config.drop_windows).items():
+        for component, count in check_kept(client.run_dir, name, code.components, config.drop_windows).items():
             note(f"{plural(count, 'open window')} of {component}, declared otherwise, will be dropped")
-    store = CodeStore(run_dir.code)
+    store = CodeStore(client.run_dir.code)
     with store.held():
         digest = store.put(code.blob)
         sys_path = code.sys_path
@@ -117,17 +116,17 @@ def submit(
 
 
 def submit_again(
-    client: NimbusClient, run_dir: RunDir, record: TopologyRecord, tasks: Mapping[str, int],
-    workers: int | None = None, executors: Mapping[str, int] = MappingProxyType({}), wait_secs: float | None = None,
+    client: NimbusClient, record: TopologyRecord, tasks: Mapping[str, int], workers: int | None = None,
+    executors: Mapping[str, int] = MappingProxyType({}), wait_secs: float | None = None,
 ) -> TopologyRecord:
     """Submit a topology that runs in its own place, with other numbers of tasks. UsageError if it cannot have them."""
     components = _with_tasks(record, tasks, executors)
-    check_kept(run_dir, record.name, components, drops=False)
-    with CodeStore(run_dir.code).held():
+    check_kept(client.run_dir, record.name, components, drops=False)
+    with CodeStore(client.run_dir.code).held():
         return client.submit_topology(SubmitTopology(
             record.name, record.conf if workers is None else {**record.conf, "workers": workers}, components,
             record.blob, record.sys_path, record.status, False, record.remove_when_drained, cwd=record.cwd,
-            env=environment_of(run_dir, record), replace=True, replace_wait_secs=wait_secs,
+            env=environment_of(client.run_dir, record), replace=True, replace_wait_secs=wait_secs,
         ))
 
 

@@ -96,7 +96,7 @@ def _stop_by_nimbus(
     ):
         views: dict[str, TopologyView | None] = {}
         for record in _topologies(client):
-            job = opened.enter_context(contextlib.closing(Job(client, record, run_dir)))
+            job = opened.enter_context(contextlib.closing(Job(client, record)))
             with contextlib.suppress(UsageError, ClusterError):  # it was removed meanwhile
                 # None if it waits for a slot.
                 views[job.name] = job.view()

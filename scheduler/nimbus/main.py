@@ -16,6 +16,7 @@ Relies on: the run directory being there. Thread: main.
 from __future__ import annotations
 
 import argparse
+import io
 import logging
 import math
 import os
@@ -27,7 +28,7 @@ from collections.abc import Sequence
 import zmq
 
 from squall.ipc.control import ControlServer
-from squall.ipc.rundir import Presence, RunDir, RunLock
+from squall.ipc.rundir import Presence, RunDir
 from squall.scheduler.common.daemon import SignalInbox, daemon_parser, run_daemon, tell_ready, write_record
 from squall.scheduler.common.process import exists
 from squall.scheduler.common.role import RoleKind, processes_of, signal_marked
@@ -53,7 +54,7 @@ class NimbusProcess:
     """Makes and connects the parts of Nimbus. Thread: main."""
 
     def __init__(
-        self, run_dir: RunDir, options: argparse.Namespace, inbox: SignalInbox, poller: zmq.Poller, lock: RunLock,
+        self, run_dir: RunDir, options: argparse.Namespace, inbox: SignalInbox, poller: zmq.Poller, lock: io.FileIO,
         store: Books,
     ) -> None:
         self._run_dir = run_dir
@@ -82,7 +83,7 @@ class NimbusProcess:
                 log.warning("the supervisor of %s has not ended in time", node)
         finally:
             self._close()
-        self._lock.release()
+        self._lock.close()
 
     def _turn(self) -> None:
         self._poller.poll(self._timeout_ms())

@@ -91,13 +91,10 @@ def store_all(store: Books, changes: Sequence[StoreChange]) -> None:
 @contextlib.contextmanager
 def kept_topologies(run_dir: RunDir) -> Iterator[list[TopologyRecord]]:
     """The topologies that go on with the next Nimbus of a directory without one; none can start meanwhile."""
-    lock = run_dir.lock()
-    try:
+    with run_dir.lock():
         with open_store(run_dir) as store:
             records = [stored.record for stored in store.topologies()]
         yield records
-    finally:
-        lock.release()
 
 
 class Store(Books):

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import logging
 import os
 import signal
@@ -36,7 +37,7 @@ import zmq
 
 from squall.engine.errors import UsageError
 from squall.ipc.private import replace_file
-from squall.ipc.rundir import RunDir, RunLock
+from squall.ipc.rundir import RunDir
 from squall.scheduler.common.daemon import DaemonRecord, SignalInbox, read_record, tell_ready, write_record
 from squall.scheduler.common.process import send_signal_proven
 from squall.scheduler.common.role import STANDBY, Role, RoleKind, show_role
@@ -71,12 +72,9 @@ def put_in_zookeeper(
     is_there = _is_there(run_dir, hosts)
     if not await_answer(hosts, tell, is_over) or is_there:
         return
-    lock = run_dir.lock()
-    try:
+    with run_dir.lock():
         if not _is_there(run_dir, hosts):
             replace_file(run_dir.zookeeper, f"{servers}\n{parent}/{os.urandom(6).hex()}\n".encode(), sync=True)
-    finally:
-        lock.release()
 
 
 def _parent_of(hosts: str) -> tuple[str, str]:
@@ -256,7 +254,7 @@ class Session:
 
 def await_turn(
     run_dir: RunDir, options: argparse.Namespace, inbox: SignalInbox, poller: zmq.Poller
-) -> tuple[RunLock, ZooKeeperStore] | None:
+) -> tuple[io.FileIO, ZooKeeperStore] | None:
     """The run directory's lock and its store, once it is this process's turn; None if it is told to end."""
     show_role(STANDBY)
     session = Session(run_dir)

@@ -21,15 +21,12 @@ from typing import Any
 from squall.engine.api.config import Config
 from squall.engine.api.stream import DEFAULT_STREAM
 from squall.engine.api.user_metrics import (
-    COUNTER,
-    GAUGE,
     Allocate,
-    Counter,
     DataPoint,
-    Histogram,
     MetricReading,
     MetricsConsumer,
     TaskInfo,
+    summarise,
 )
 from squall.engine.core.worker_core import WorkerCore
 from squall.engine.flow.emitter import StreamOut
@@ -131,23 +128,25 @@ class MetricsConsumers:
 
     def _users(self) -> dict[int, dict[str, Any]]:
         """Task -> users' metrics: of a histogram count and mean. All lives of a task's worker count together."""
-        lives: dict[tuple[int, str], list[MetricReading]] = {}
+        tasks: dict[int, list[MetricReading]] = {}
         for reading in read_metrics(self._run_dir.metrics(self._boot.topology.id)):
-            lives.setdefault((reading.task, reading.name), []).append(reading)
-        values: dict[int, dict[str, Any]] = {}
-        for (task, name), readings in lives.items():
-            values.setdefault(task, {})[name] = self._of_interval(task, name, readings)
-        return values
+            tasks.setdefault(reading.task, []).append(reading)
+        return {
+            task: {
+                name: self._of_interval(task, name, value)
+                for own in summarise(readings).values() for name, value in own.items()
+            }
+            for task, readings in tasks.items()
+        }
 
-    def _of_interval(self, task: int, name: str, lives: list[MetricReading]) -> Any:
-        newest = max(lives, key=lambda reading: reading.born)
-        if newest.kind == GAUGE:
-            return newest.memory.cast("d")[0]
-        if newest.kind == COUNTER:
-            return self._since(task, f"user {name}", sum(Counter(reading.memory).value for reading in lives))
-        histograms = [Histogram(reading.memory) for reading in lives]
-        count = self._since(task, f"user {name}", sum(histogram.count for histogram in histograms))
-        total = self._since(task, f"sum {name}", sum(histogram.total for histogram in histograms))
+    def _of_interval(self, task: int, name: str, value: Any) -> Any:
+        """What became of a metric, summed up, since the last call; a gauge is as it is."""
+        if isinstance(value, int):
+            return self._since(task, f"user {name}", value)
+        if task in value:
+            return value[task]
+        count = self._since(task, f"user {name}", value["count"])
+        total = self._since(task, f"sum {name}", value["count"] * value["mean"])
         return {"count": count, "mean": total / max(1, count)}
 
     def _since(self, task: int, name: str, value: float) -> float:

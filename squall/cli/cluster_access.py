@@ -43,18 +43,15 @@ def tell_away() -> None:
     note(f"Nimbus is away, waiting for it for up to {AWAY_PATIENCE_SECS:g} s")
 
 
-@contextlib.contextmanager
-def nimbus_of(directory: str | None) -> Iterator[NimbusClient]:
+def nimbus_of(directory: str | None) -> NimbusClient:
     """Connect to the running cluster that the user chose."""
-    _, client = connect_to(directory, tell_away)
-    with client:
-        yield client
+    return connect_to(directory, tell_away)
 
 
 @contextlib.contextmanager
 def job_of(directory: str | None, name: str) -> Iterator[Job]:
     """Connect to a topology of the running cluster that the user chose."""
-    with nimbus_of(directory) as client, contextlib.closing(job_named(client, client.run_dir, name)) as job:
+    with nimbus_of(directory) as client, contextlib.closing(job_named(client, name)) as job:
         yield job
 
 

@@ -197,7 +197,7 @@ def life_of_a_small_one(sweep: Sweep, row: Row | None) -> None:
 def live(sweep: Sweep) -> None:
     name, config = sweep.new_name(), Config(workers=1)
     steps: tuple[tuple[Request, int], ...] = (
-        (lambda client: submit(client, sweep.run_dir, name, config, pack(endless(), config)), 1),
+        (lambda client: submit(client, name, config, pack(endless(), config)), 1),
         (lambda client: client.rebalance(name, 2, {}, 0.0), 2),
         (lambda client: client.kill_topology(name), 0),
     )

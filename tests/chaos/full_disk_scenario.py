@@ -50,7 +50,7 @@ def ends_of_it(cluster: Standing, filler: Path, *arguments: str) -> None:
 def ends_by_itself(cluster: Standing, filler: Path) -> None:
     """Nimbus ends when nobody asks it anything: who asks then is told why."""
     with cluster.keeper_held():
-        os.kill(cluster.described("first")["workers"][0]["pid"], signal.SIGKILL)
+        os.kill(cluster.described("first").workers[0].pid, signal.SIGKILL)
         wait_for("its end, of a death that cannot be kept", lambda: cluster.run_dir.lock_holder() is None)
         message = cluster.run("list").stderr
         assert f"is away (cannot write to {cluster.path}: No space left on device)" in message, message
@@ -68,23 +68,23 @@ def scenario(cluster: Standing, filler: Path) -> None:
     position.parent.mkdir(parents=True)
     position.write_text("12")
     cluster.ok("submit", ENDLESS, "--name", "first")
-    wait_for("acks", lambda: cluster.described("first")["acked"] > 0)
+    wait_for("acks", lambda: cluster.described("first").acked > 0)
     fill(filler)
     message = cluster.refused(1, "submit", ENDLESS, "--name", "x", "--fresh")
     # Whichever of the two finds no page left. If it is the store, Nimbus ends and its next life puts the state back.
     assert message.startswith((f"cannot store code {cluster.path}/code/", f"store {cluster.path}/nimbus.db: ")), message
     wait_for("the state, where it was", lambda: position.exists() and position.read_text() == "12")
-    before = cluster.described("first")["acked"]
-    wait_for("more acks", lambda: cluster.described("first")["acked"] > before)
+    before = cluster.described("first").acked
+    wait_for("more acks", lambda: cluster.described("first").acked > before)
     wait_for("Nimbus", lambda: serves(cluster))
     for name in ([], ["first"]):
         assert f"cannot write to {cluster.path}: No space left on device" in cluster.run("status", *name).stderr
     ends_of_it(cluster, filler, "kill", "first", "-w", "0")
-    before = cluster.described("first")["acked"]
-    wait_for("more acks, without any of that", lambda: cluster.described("first")["acked"] > before)
+    before = cluster.described("first").acked
+    wait_for("more acks, without any of that", lambda: cluster.described("first").acked > before)
     ends_by_itself(cluster, filler)
-    before = cluster.described("first")["acked"]
-    wait_for("more acks, of the next worker", lambda: cluster.described("first")["acked"] > before)
+    before = cluster.described("first").acked
+    wait_for("more acks, of the next worker", lambda: cluster.described("first").acked > before)
     assert not cluster.json("submit", ENDLESS, "--name", "x", "--fresh")["takes_up_state"]
     assert not position.exists()
     assert [row["name"] for row in cluster.json("list")["topologies"]] == ["first", "x"]
@@ -96,16 +96,16 @@ def scenario(cluster: Standing, filler: Path) -> None:
 def deaths_name_the_disk(cluster: Standing, filler: Path) -> None:
     """A worker whose code finds no room says so, although its log has none either."""
     cluster.ok("submit", f"{ENDLESS}:saving", "--name", "saving")
-    wait_for("acks", lambda: cluster.described("saving")["acked"] > 0)
-    (worker,) = cluster.described("saving")["workers"]
+    wait_for("acks", lambda: cluster.described("saving").acked > 0)
+    (worker,) = cluster.described("saving").workers
     fill(filler)
-    wait_for("its death", lambda: not psutil.pid_exists(worker["pid"]))
+    wait_for("its death", lambda: not psutil.pid_exists(worker.pid))
     filler.unlink()
-    wait_for("why it died", lambda: len(cluster.described("saving")["deaths"]) > 0)
-    first = cluster.described("saving")["deaths"][0]["error"]
+    wait_for("why it died", lambda: len(cluster.described("saving").deaths) > 0)
+    first = cluster.described("saving").deaths[0].error
     assert "raised OSError: [Errno 28] No space left on device" in first, first
-    before = cluster.described("saving")["acked"]
-    wait_for("more acks", lambda: cluster.described("saving")["acked"] > before)
+    before = cluster.described("saving").acked
+    wait_for("more acks", lambda: cluster.described("saving").acked > before)
 
 
 def a_run_says_so_meanwhile(run_dir: Path, filler: Path) -> None:

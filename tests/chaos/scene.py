@@ -39,10 +39,10 @@ class Scene:
     def workers(self, name: str = "numbers") -> dict[str, int]:
         """Pids of the workers that are ready, by slot."""
         try:
-            rows = self.cluster.described(name)["workers"]
+            rows = self.cluster.described(name).workers
         except ClusterError:
             return {}
-        return {row["worker"]: row["pid"] for row in rows if row["state"] == "ready"}
+        return {row.worker: row.pid for row in rows if row.state == "ready"}
 
     def running(self, name: str = "numbers", workers: int = WORKERS) -> dict[str, int]:
         """Wait for them."""
@@ -57,12 +57,12 @@ class Scene:
         return limit
 
     def await_drained(self) -> None:
-        wait_for("the end", lambda: self.cluster.described("numbers")["drained"])
+        wait_for("the end", lambda: self.cluster.described("numbers").drained)
 
     def finish(self, limit: int) -> None:
         """The exact account."""
         self.await_drained()
-        assert self.cluster.described("numbers")["pending"] == 0
+        assert self.cluster.described("numbers").pending == 0
         # One task of the source may have been beyond the limit before it was set.
         acked = set(self.acked())
         assert acked >= set(range(limit)), f"not acked: {sorted(set(range(limit)) - acked)[:10]}"

@@ -37,19 +37,19 @@ def test_the_account_closes_when_the_spouts_worker_is_killed_with_and_without_it
     limit = len(done(tmp_path)) + 200
     (tmp_path / "limit.new").write_text(str(limit))
     (tmp_path / "limit.new").rename(tmp_path / "limit")
-    wait_for("the end", lambda: cluster.described("one")["drained"])
+    wait_for("the end", lambda: cluster.described("one").drained)
     found = cluster.described("one")
-    assert found["emitted"] == sum(found[name] for name in COLUMNS)
-    assert (found["pending"], found["waiting"], found["dead_letters"]) == (0, 0, 0)
+    assert found.emitted == sum(getattr(found, name) for name in COLUMNS)
+    assert (found.pending, found.waiting, found.dead_letters) == (0, 0, 0)
     # Each answer that the spout heard, in any of its lives, is counted, and no more than were under way at its deaths.
     heard = {name: len(notes(str(tmp_path), name)) for name in ("acked", "failed")}
     assert heard["acked"] >= len(done(tmp_path)) >= limit
     assert done(tmp_path) == set(range(len(done(tmp_path))))
     for name in ("acked", "failed"):
-        assert 0 <= found[name] - heard[name] <= 2 * PENDING
-    assert 0 < found["abandoned"] <= 2 * PENDING
-    assert found["emitted"] <= len(done(tmp_path)) + 2 * PENDING
-    assert found["restarts_total"] == 2
+        assert 0 <= getattr(found, name) - heard[name] <= 2 * PENDING
+    assert 0 < found.abandoned <= 2 * PENDING
+    assert found.emitted <= len(done(tmp_path)) + 2 * PENDING
+    assert found.restarts_total == 2
 
 
 def done(directory: Path) -> set[int]:
@@ -59,8 +59,8 @@ def done(directory: Path) -> set[int]:
 def spouts_worker(cluster: Standing) -> int:
     def pid() -> int:
         found = cluster.described("one")
-        place = next((row["worker"] for row in found["executors"] if row["component"] == "marked"), "")
-        return next((row["pid"] for row in found["workers"] if (row["worker"], row["state"]) == (place, "ready")), 0)
+        place = next((row.worker for row in found.executors if row.component == "marked"), "")
+        return next((row.pid for row in found.workers if (row.worker, row.state) == (place, "ready")), 0)
 
     return wait_for("the spout's worker", pid)
 

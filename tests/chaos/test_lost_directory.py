@@ -15,7 +15,7 @@ def submit(cluster: Standing) -> None:
     cluster.up(slots=1)
     # Processes are counted, and a spare comes later.
     cluster.ok("submit", ENDLESS, "--name", "one", "--set", "warm_spare=false")
-    wait_for("acks", lambda: cluster.described("one")["acked"] > 0)
+    wait_for("acks", lambda: cluster.described("one").acked > 0)
 
 
 def test_without_its_key_a_cluster_is_ended_and_goes_on(cluster: Standing) -> None:

@@ -71,7 +71,7 @@ def parent() -> Iterator[Path]:
 def has_acked(cluster: Standing, count: int) -> bool:
     """Return True if it has, or is at its end."""
     seen = cluster.described("one")
-    return bool(seen["acked"] >= count or seen["status"] == "FINISHED")
+    return seen.acked >= count or seen.status == "FINISHED"
 
 
 def test_a_cluster_goes_on(library: Path, parent: Path) -> None:

@@ -18,8 +18,8 @@ from tests.process.waiting import wait_for
 def test_a_damaged_store_stops_nothing(cluster: Standing) -> None:
     cluster.up(slots=2)
     cluster.ok("submit", ENDLESS, "--name", "one")
-    wait_for("acks", lambda: cluster.described("one")["acked"] > 0)
-    (worker,) = [psutil.Process(row["pid"]) for row in cluster.described("one")["workers"]]
+    wait_for("acks", lambda: cluster.described("one").acked > 0)
+    (worker,) = [psutil.Process(row.pid) for row in cluster.described("one").workers]
     there = sorted(os.listdir(cluster.run_dir.boards)), sorted(os.listdir(cluster.run_dir.code))
     killed = cluster.nimbus()
     cluster.lose_keeper()

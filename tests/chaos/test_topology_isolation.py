@@ -15,8 +15,8 @@ def lives(pid: int) -> bool:
 def test_a_worker_without_supervisor_is_ended_before_its_topology_is_gone(cluster: Standing) -> None:
     cluster.up(slots=2)
     cluster.ok("submit", f"{ENDLESS}:stuck", "--name", "first", "--workers", "2")
-    wait_for("messages in a long execute", lambda: cluster.described("first")["pending"] == 200)
-    pids = [row["pid"] for row in cluster.described("first")["workers"]]
+    wait_for("messages in a long execute", lambda: cluster.described("first").pending == 200)
+    pids = [row.pid for row in cluster.described("first").workers]
     with cluster.keeper_held():
         cluster.supervisor("node-1").kill()
         assert all(map(lives, pids))

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import psutil
 
+from squall.scheduler.client.statuses import WorkerDeath
 from squall.scheduler.common.messages import SlotChanged
 from squall.scheduler.common.role import Role, RoleKind, processes_of, role_of
 from squall.scheduler.records.worker_ledger import BEGIN, WorkerLedger, read_history
@@ -50,7 +51,7 @@ class TwoNodes(Scene):
     def begin(self) -> None:
         self.steps_before = len(self.history())
         self.submit_numbers(*SETTINGS)
-        self.topology_id = self.cluster.described("numbers")["id"]
+        self.topology_id = self.cluster.described("numbers").id
         wait_for("the first acks", lambda: len(self.acked()) > 20)
 
     def some_worker(self) -> int:
@@ -212,14 +213,14 @@ def check_row(scene: TwoNodes, name: str, before: dict[str, int]) -> None:
     if name == "nimbus":
         # A submission waits for the next one, and runs.
         scene.cluster.ok("submit", ENDLESS, "--name", "late")
-        wait_for("it to run", lambda: scene.cluster.described("late")["acked"] > 0)
+        wait_for("it to run", lambda: scene.cluster.described("late").acked > 0)
         scene.cluster.ok("kill", "late", "-w", "0")
     if name == "supervisor":
         wait_for("the next supervisor to know its worker", lambda: is_adopted(scene))
     if name in RUN_ON:
         scene.await_drained()
         assert scene.workers() == before
-        assert scene.cluster.described("numbers")["restarts_total"] == 0
+        assert scene.cluster.described("numbers").restarts_total == 0
         started = {step.pid for step in scene.steps() if step.event == "started" and step.topology_id == topology_id}
         assert started == set(before.values())
     if name == "forking parent":
@@ -229,12 +230,12 @@ def check_row(scene: TwoNodes, name: str, before: dict[str, int]) -> None:
     if name in REASONS:
         death = wait_for("the death", lambda: death_of(scene, REASONS[name]))
         if name == "hung":
-            assert "in execute" in death["error"] or "hung at" in death["error"]
+            assert "in execute" in death.error or "hung at" in death.error
 
 
-def death_of(scene: TwoNodes, reason: str) -> dict[str, str] | None:
-    deaths = scene.cluster.described("numbers")["deaths"]
-    return next((death for death in deaths if death["reason"].startswith(reason)), None)
+def death_of(scene: TwoNodes, reason: str) -> WorkerDeath | None:
+    deaths = scene.cluster.described("numbers").deaths
+    return next((death for death in deaths if death.reason.startswith(reason)), None)
 
 
 def lose_launcher(out: Path, rng: random.Random) -> None:

@@ -54,9 +54,9 @@ def kill_worker_of(cluster: Standing, name: str, component: str) -> None:
 
     def pid() -> int | None:
         described = cluster.described(name)
-        [slot, *_] = [one["worker"] for one in described["executors"] if one["component"] == component]
-        [worker] = [one for one in described["workers"] if one["worker"] == slot]
-        return int(worker["pid"]) if worker["state"] == "ready" else None
+        [slot, *_] = [one.worker for one in described.executors if one.component == component]
+        [worker] = [one for one in described.workers if one.worker == slot]
+        return worker.pid if worker.state == "ready" else None
 
     os.kill(wait_for(f"a worker with {component}", pid), signal.SIGKILL)
 
@@ -70,7 +70,7 @@ def kill_at_each_sign(cluster: Standing, name: str, components: tuple[str, str],
             kill_worker_of(cluster, name, component)
     cluster.kill_all()
     cluster.up()
-    wait_for("its end", lambda: cluster.described(name)["status"] == "FINISHED")
+    wait_for("its end", lambda: cluster.described(name).status == "FINISHED")
 
 
 def rows(path: Path, query: str) -> list[tuple[object, ...]]:

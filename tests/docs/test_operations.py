@@ -35,7 +35,7 @@ def test_every_command_of_the_page(cluster: Standing) -> None:
             json.loads(done.stdout)
         if arguments[0] == "submit" and "--remove-when-drained" not in arguments:
             name = arguments[arguments.index("--name") + 1]
-            wait_for("the workers", lambda name=name: cluster.described(name)["acked"] > 0)
+            wait_for("the workers", lambda name=name: cluster.described(name).acked > 0)
 
 
 def test_the_program_of_the_page(cluster: Standing, tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_the_program_of_the_page(cluster: Standing, tmp_path: Path) -> None:
     Page("docs/functions.md").save(tmp_path)
     cluster.up(slots=2)
     cluster.ok("submit", tmp_path / "squares.py", "--name", "words", "--", tmp_path / "words.txt")
-    wait_for("the end of words", lambda: cluster.described("words")["status"] == "FINISHED")
+    wait_for("the end of words", lambda: cluster.described("words").status == "FINISHED")
     done = subprocess.run(
         [sys.executable, tmp_path / "connect.py"], env=environment(SQUALL_DIR=str(cluster.path)), capture_output=True,
         text=True, check=False, cwd=tmp_path,

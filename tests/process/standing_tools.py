@@ -18,6 +18,7 @@ from squall.cli import main
 from squall.cli.cluster_access import job_of
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.described import describe
+from squall.scheduler.client.statuses import Status
 from squall.scheduler.common.role import Role, RoleKind, processes_of, role_of
 from tests.process.cli import ROOT, squall
 from tests.process.waiting import wait_for
@@ -94,12 +95,12 @@ class Standing:
     def json(self, *arguments: str | Path, **extra: str) -> Any:
         return json.loads(self.ok(arguments[0], "--json", *arguments[1:], **extra))
 
-    def described(self, name: str) -> dict[str, Any]:
+    def described(self, name: str) -> Status:
         """What `squall status` would say, without the time that a command takes."""
         with job_of(str(self.path), name) as job:
             before = job.stats()
             time.sleep(0.05)
-            return describe(self.run_dir, job, before)
+            return describe(job, before)
 
     def refused(self, code: int, *arguments: str | Path, **extra: str) -> str:
         """The one line on stderr of a command that failed with `code`."""

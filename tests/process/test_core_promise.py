@@ -62,13 +62,13 @@ def test_state_counts_each_record_once_whoever_is_killed(tmp_path: Path) -> None
         cluster.ok("submit", __file__, "--name", "one", "--", tmp_path)
         for part, kind in enumerate(VICTIMS):
             (tmp_path / str(part)).touch()
-            wait_for("acks of this part", lambda part=part: cluster.described("one")["acked"] > PART * part)
+            wait_for("acks of this part", lambda part=part: cluster.described("one").acked > PART * part)
             killed = pid_of(cluster, kind)
             os.kill(killed, signal.SIGKILL)
             if kind is not RoleKind.KEEPER:
                 wait_for("its successor", lambda kind=kind, pid=killed: pid_of(cluster, kind) not in (0, pid))
-        wait_for("the end", lambda: cluster.described("one")["drained"])
-        assert cluster.described("one")["restarts_total"] == 1
+        wait_for("the end", lambda: cluster.described("one").drained)
+        assert cluster.described("one").restarts_total == 1
         with job_of(str(cluster.path), "one") as job:
             assert job.state("count") == Counter(number % USERS for number in range(PART * len(VICTIMS)))
             # What the killed worker had counted is there too.

@@ -123,12 +123,12 @@ def test_a_standing_cluster_shows_what_stopped_a_topology_and_each_error_once(
         file = tmp_path / f"{method}.py"
         file.write_text(text)
         standing.ok("submit", file, "--name", method, "--workers", "2")
-        wait_for("its end", lambda name=method: standing.described(name)["why_stopped"])
+        wait_for("its end", lambda name=method: standing.described(name).why_stopped)
         done = standing.run("status", method)
         assert f"{method} is STOPPED" in done.stdout
         place = rf"{method}.py, line \d+, in {method}\)"
         assert re.search(rf"^stopped: .*raised {kind}: .*{place}", done.stdout, re.MULTILINE)
-        deaths = standing.described(method)["deaths"]
-        assert [death["times"] for death in deaths] == [sum(death["times"] for death in deaths)]
+        deaths = standing.described(method).deaths
+        assert [death.times for death in deaths] == [sum(death.times for death in deaths)]
         assert standing.ok("logs", method).count("Traceback") <= 2
         standing.ok("kill", method, "-w", "0")

@@ -25,7 +25,7 @@ def cluster() -> Iterator[Standing]:
     with directory() as made:
         made.ok("up", "--nodes", "2", "--slots", "2", "--detach")
         made.ok("submit", "examples/word_count.py", "--name", "words", "--workers", "4", "--", "README.md")
-        wait_for("acks", lambda: made.described("words")["acked"] > 0)
+        wait_for("acks", lambda: made.described("words").acked > 0)
         yield made
         made.ok("heal")
 

@@ -15,9 +15,9 @@ from tests.schemas import mistakes
 def test_a_standing_cluster(standing: Standing) -> None:
     standing.ok("submit", ENDLESS, "--name", "words", "--workers", "4")
     standing.ok("submit", ENDLESS, "--name", "waits")
-    wait_for("acks", lambda: standing.described("words")["acked"] > 0)
-    os.kill(standing.described("words")["workers"][0]["pid"], signal.SIGKILL)
-    wait_for("the death", lambda: standing.described("words")["deaths"])
+    wait_for("acks", lambda: standing.described("words").acked > 0)
+    os.kill(standing.described("words").workers[0].pid, signal.SIGKILL)
+    wait_for("the death", lambda: standing.described("words").deaths)
     standing.ok("inject", "slow", "words/nothing", "ms=1", "--for", "20s")
     asked = {"status words": "status", "status waits": "status", "status": "cluster", "list": "list", "ps": "ps"}
     for command, name in asked.items():

@@ -10,7 +10,7 @@ def test_every_stop_names_the_untracked_tuples_it_throws_away(cluster: Standing)
     cluster.up()
     # Ten times as many as the bolts execute before a command is through; nobody limits what is not tracked.
     cluster.ok("submit", f"{ENDLESS}:stuck", "--name", "u", "--set", "ackers=0")
-    wait_for("a queue", lambda: cluster.described("u")["untracked"]["unprocessed"] > 200)
+    wait_for("a queue", lambda: cluster.described("u").untracked.unprocessed > 200)
     moved = cluster.json("rebalance", "u", "-w", "0")
     assert (moved["pending"], moved["waiting"]) == (0, 0)
     assert moved["untracked_unexecuted"] > 0
@@ -27,7 +27,7 @@ DROPPING = "tests/unit/test_late.py:dropping"
 
 def test_what_was_late_is_told_and_can_fail_a_follower(standing: Standing) -> None:
     standing.ok("submit", DROPPING, "--name", "dropping")
-    wait_for("a late tuple", lambda: standing.described("dropping")["late"] == 1)
+    wait_for("a late tuple", lambda: standing.described("dropping").late == 1)
     assert "1 late tuple was dropped (1 in windows): " in standing.ok("status", "dropping")
     failing = "submit", DROPPING, "--name", "failing", "--until-drained", "--set", "fail_on_late=true"
     done = standing.run(*failing)

@@ -33,7 +33,7 @@ def test_the_flame_graph_of_the_busiest_worker_names_the_user_s_function(standin
     (tmp_path / "busy.py").write_text(BUSY)
     picture = tmp_path / "busy.svg"
     standing.ok("submit", tmp_path / "busy.py", "--name", "busy", "--workers", "2")
-    wait_for("the first acks", lambda: standing.described("busy")["acked"] > 0)
+    wait_for("the first acks", lambda: standing.described("busy").acked > 0)
     standing.ok("profile", "busy", "--for", "1s", "--out", picture)
     assert "spend_the_time" in picture.read_text()
     assert "node-1:67" in standing.refused(2, "profile", "busy", "--worker", "node-9:1")

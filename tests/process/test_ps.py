@@ -17,13 +17,13 @@ def test_ps_lists_every_process(standing: Standing) -> None:
 
     spare = ("spare", "node-1", "two words")
     wait_for("the spare", lambda: spare in seen())
-    wait_for("its workers", lambda: [w["state"] for w in standing.described("two words")["workers"]] == ["ready"] * 2)
+    wait_for("its workers", lambda: [w.state for w in standing.described("two words").workers] == ["ready"] * 2)
     assert seen() == [
         ("keeper", None, None), ("nimbus", None, None), ("supervisor", "node-1", None),
         ("forking parent", "node-1", None), *[("worker", "node-1", "two words")] * 2, spare,
     ]
     rows = {row["pid"]: row for row in standing.json("ps")["processes"]}
-    workers = {row["worker"]: row["pid"] for row in standing.described("two words")["workers"]}
+    workers = {row.worker: row.pid for row in standing.described("two words").workers}
     assert {f"node-1:{rows[pid]['port']}": pid for pid in workers.values()} == workers
     table = standing.ok("ps")
     assert len(table.splitlines()) == 8

@@ -24,7 +24,7 @@ def successor(standing: Standing) -> Any:
 
 def test_a_later_one_wins_and_a_kill_ends_all(standing: Standing) -> None:
     standing.ok("submit", f"{ENDLESS}:stuck", "--name", "held", "--fresh")
-    wait_for("messages that wait", lambda: standing.described("held")["pending"] == 200)
+    wait_for("messages that wait", lambda: standing.described("held").pending == 200)
     assert standing.refused(2, "submit", ENDLESS, "--name", "held") == (
         "a topology named 'held' is there already: choose another name, --replace it, or kill it first"
     )

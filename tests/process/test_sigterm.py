@@ -30,7 +30,7 @@ def test_up_drains(cluster: Standing) -> None:
         assert process.stdout is not None
         process.stdout.readline()
         cluster.ok("submit", ENDLESS, "--name", "one")
-        wait_for("acks", lambda: cluster.described("one")["acked"] > 0)
+        wait_for("acks", lambda: cluster.described("one").acked > 0)
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=100)
     assert (process.returncode, err) == (0, "draining for up to 30 s; interrupt again to stop at once\n")
@@ -42,7 +42,7 @@ def test_up_does_not_wait_after_a_second_one(cluster: Standing) -> None:
         assert process.stdout is not None
         process.stdout.readline()
         cluster.ok("submit", f"{ENDLESS}:stuck", "--name", "stuck")
-        wait_for("much work", lambda: cluster.described("stuck")["pending"] == 200)
+        wait_for("much work", lambda: cluster.described("stuck").pending == 200)
         process.send_signal(signal.SIGTERM)
         await_line(process, "draining")
         process.send_signal(signal.SIGTERM)
@@ -94,7 +94,7 @@ def test_a_supervisor_hands_its_topologies_over(cluster: Standing, tmp_path: Pat
         wait_for("the node", lambda: list(cluster.json("status")["nodes"]) == ["left"])
         cluster.ok("submit", f"{ENDLESS}:marked", "--name", "one", "--workers", "1", "--", tmp_path)
         with running("supervisor", "--node", "right", "--slots", "1", **where) as right:
-            wait_for("acks", lambda: cluster.described("one")["acked"] > 0)
+            wait_for("acks", lambda: cluster.described("one").acked > 0)
             wait_for("both nodes", lambda: len(cluster.json("status")["nodes"]) == 2)
             left.send_signal(signal.SIGTERM)
             _, said = left.communicate(timeout=100)
@@ -102,14 +102,14 @@ def test_a_supervisor_hands_its_topologies_over(cluster: Standing, tmp_path: Pat
             acked = len(list(tmp_path.glob("done-*")))
             wait_for("acks on the other node", lambda: len(list(tmp_path.glob("done-*"))) > acked)
             described = cluster.described("one")
-            assert [worker["worker"].partition(":")[0] for worker in described["workers"]] == ["right"]
-            assert (described["failed"], described["abandoned"], described["deaths"]) == (0, 0, [])
+            assert [worker.worker.partition(":")[0] for worker in described.workers] == ["right"]
+            assert (described.failed, described.abandoned, described.deaths) == (0, 0, [])
             assert cluster.json("status")["gone"] == []
             right.send_signal(signal.SIGTERM)
             _, said = right.communicate(timeout=100)
             assert right.returncode == 0
             assert "one is drained too, and waits: no other node has a slot for it" in said
-        assert cluster.described("one")["pending"] == 0
+        assert cluster.described("one").pending == 0
         nimbus.send_signal(signal.SIGTERM)
         nimbus.communicate(timeout=100)
     assert nimbus.returncode == 0
@@ -132,10 +132,10 @@ def test_a_supervisor_does_not_wait_after_a_second_one(cluster: Standing) -> Non
         wait_for("the directory", cluster.run_dir.nimbus_socket.exists)
         wait_for("the node", lambda: list(cluster.json("status")["nodes"]) == ["left"])
         cluster.ok("submit", f"{ENDLESS}:stuck", "--name", "stuck")
-        wait_for("much work", lambda: cluster.described("stuck")["pending"] == 200)
+        wait_for("much work", lambda: cluster.described("stuck").pending == 200)
         node.send_signal(signal.SIGTERM)
         wait_for("its leaving", lambda: cluster.json("status")["leaving"] == ["left"])
-        assert cluster.described("stuck")["status"] == "REBALANCING"
+        assert cluster.described("stuck").status == "REBALANCING"
         node.send_signal(signal.SIGTERM)
         node.communicate(timeout=100)
     assert node.returncode == 0

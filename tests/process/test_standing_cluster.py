@@ -8,10 +8,10 @@ import signal
 import subprocess
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from squall.scheduler.client.statuses import WorkerShown
 from squall.scheduler.common.role import processes_of
 from tests.process.cli import command, environment, start
 from tests.process.standing_tools import ENDLESS, Standing
@@ -19,9 +19,8 @@ from tests.process.waiting import wait_for
 from tests.process.written import word_counts
 
 
-def worker_of(cluster: Standing, name: str, number: int = 0) -> dict[str, Any]:
-    found: dict[str, Any] = cluster.described(name)["workers"][number]
-    return found
+def worker_of(cluster: Standing, name: str, number: int = 0) -> WorkerShown:
+    return cluster.described(name).workers[number]
 
 
 def test_a_day_of_two_topologies(standing: Standing) -> None:
@@ -41,10 +40,10 @@ def test_a_day_of_two_topologies(standing: Standing) -> None:
     assert "nothing" in standing.ok("status", "one")
     assert standing.ok("dead-letters", "one").startswith("0 dead letters of one")
 
-    wait_for("the worker of two", lambda: worker_of(standing, "two")["state"] == "ready")
+    wait_for("the worker of two", lambda: worker_of(standing, "two").state == "ready")
     assert standing.json("status", "two")["emitted"] == 0
     assert standing.ok("activate", "two") == "two is ACTIVE\n"
-    wait_for("acks of two", lambda: standing.described("two")["acked"] > 0)
+    wait_for("acks of two", lambda: standing.described("two").acked > 0)
     assert standing.ok("deactivate", "two") == "two is INACTIVE\n"
     assert standing.json("kill", "one")["pending"] == 0
     assert [row["name"] for row in standing.json("list")["topologies"]] == ["two"]
@@ -54,13 +53,13 @@ def test_a_day_of_two_topologies(standing: Standing) -> None:
 def test_rebalance_and_logs(standing: Standing) -> None:
     cluster = standing
     cluster.ok("submit", ENDLESS, "--name", "one")
-    wait_for("the worker", lambda: worker_of(cluster, "one")["state"] == "ready")
+    wait_for("the worker", lambda: worker_of(cluster, "one").state == "ready")
     moved = cluster.json("rebalance", "one", "-n", "3", "-e", "nothing=2")
     assert (len(moved["workers"]), moved["pending"]) == (3, 0)
-    wait_for("the workers", lambda: [worker_of(cluster, "one", n)["state"] for n in range(3)] == ["ready"] * 3)
+    wait_for("the workers", lambda: [worker_of(cluster, "one", n).state for n in range(3)] == ["ready"] * 3)
     text = cluster.ok("rebalance", "one", "-n", "1", "-e", "nothing=1")
     assert re.fullmatch(r"one runs on 1 worker: node-1:670\d; nothing was pending\n", text)
-    wait_for("the worker", lambda: worker_of(cluster, "one")["state"] == "ready")
+    wait_for("the worker", lambda: worker_of(cluster, "one").state == "ready")
 
     lines = cluster.json("logs", "one")
     # Two tasks of the bolt, opened three times.
@@ -69,7 +68,7 @@ def test_rebalance_and_logs(standing: Standing) -> None:
     with start("logs", "one", "--follow", SQUALL_DIR=str(cluster.path)) as process:
         assert process.stdout is not None
         first = [process.stdout.readline() for _ in lines]
-        os.kill(worker_of(cluster, "one")["pid"], signal.SIGKILL)
+        os.kill(worker_of(cluster, "one").pid, signal.SIGKILL)
         more = [process.stdout.readline() for _ in range(2)]
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=100)
@@ -101,7 +100,7 @@ def test_down_drains_keeps_and_up_goes_on_exactly(cluster: Standing, tmp_path: P
     # A worker makes its log when it is started, and tasks their state: a submit waits for neither.
     wait_for("its log", lambda: cluster.run("logs", "gone").stdout)
     for name in ("gone", "count"):
-        wait_for("some acks", lambda name=name: cluster.described(name)["acked"] > 0)
+        wait_for("some acks", lambda name=name: cluster.described(name).acked > 0)
     cluster.ok("kill", "gone", "-w", "0")
     done = cluster.json("down")
     assert done["pending"] == {"count": 0}
@@ -116,14 +115,14 @@ def test_down_drains_keeps_and_up_goes_on_exactly(cluster: Standing, tmp_path: P
     assert "there is nothing to remove of 'count'" in cluster.refused(2, "clean", *here, "count", "--remove")
 
     assert cluster.json("up", "--slots", "2", "--detach")["topologies"] == ["count"]
-    wait_for("the end", lambda: cluster.described("count")["drained"])
+    wait_for("the end", lambda: cluster.described("count").drained)
     assert cluster.json("kill", "count", "-w", "20")["pending"] == 0
     assert word_counts(out) == Counter(text.read_text().split())
     again = ("submit", "examples/word_count.py", "--name", "count")
     assert "it takes up the state that an earlier count left in" in cluster.ok(*again, "--", text)
     cluster.ok("kill", "count")
     assert not cluster.json(*again, "--fresh", "--", text)["takes_up_state"]
-    wait_for("all acks anew", lambda: cluster.described("count")["acked"])
+    wait_for("all acks anew", lambda: cluster.described("count").acked)
 
 
 def test_daemons_one_by_one(cluster: Standing) -> None:
@@ -135,8 +134,8 @@ def test_daemons_one_by_one(cluster: Standing) -> None:
         wait_for("the directory", cluster.run_dir.nimbus_socket.exists)
         wait_for("both nodes", lambda: len(cluster.json("status")["nodes"]) == 2)
         cluster.ok("submit", ENDLESS, "--name", "one", "--workers", "2")
-        wait_for("acks", lambda: cluster.described("one")["acked"] > 0)
-        pid = worker_of(cluster, "one")["pid"]
+        wait_for("acks", lambda: cluster.described("one").acked > 0)
+        pid = worker_of(cluster, "one").pid
         # Nimbus goes and comes; nobody else minds.
         daemons[0].send_signal(signal.SIGINT)
         assert daemons[0].wait(60) == 0
@@ -148,7 +147,7 @@ def test_daemons_one_by_one(cluster: Standing) -> None:
         assert "without Nimbus: `squall nimbus` starts it again" in cluster.refused(2, "up", "--detach")
         daemons[0] = subprocess.Popen(command("nimbus"), **quiet)
         wait_for("both nodes", lambda: len(cluster.json("status")["nodes"]) == 2 if running(cluster) else False)
-        assert worker_of(cluster, "one")["pid"] == pid
+        assert worker_of(cluster, "one").pid == pid
         assert cluster.json("down")["pending"] == {"one": 0}
         assert [daemon.wait(60) for daemon in daemons] == [0, 0, 0]
     finally:
@@ -167,7 +166,7 @@ def test_in_the_foreground_command_and_cluster_end_together(cluster: Standing, k
         assert process.stdout is not None
         process.stdout.readline()
         cluster.ok("submit", ENDLESS, "--name", "one")
-        wait_for("the worker", lambda: worker_of(cluster, "one")["state"] == "ready")
+        wait_for("the worker", lambda: worker_of(cluster, "one").state == "ready")
         if killed:
             process.kill()
         else:

@@ -48,13 +48,13 @@ def see_it(cluster: Standing, tmp_path: Path) -> None:
     program.write_text(CRASHING.format(bad=str(bad)))
     wait_for("the node", lambda: cluster.json("status")["free_slots"])
     cluster.ok("submit", program, "--name", "x", "--set", "max_crashes=none")
-    wait_for("the slot to be given up", lambda: cluster.described("x")["given_up"] == ["node-1:6700"])
+    wait_for("the slot to be given up", lambda: cluster.described("x").given_up == ["node-1:6700"])
     found = cluster.described("x")
-    assert [(row["worker"], row["state"]) for row in found["workers"]] == [("node-1:6700", "FAILED")]
-    assert sum(death["times"] for death in found["deaths"]) == MAX_DEATHS + 1
-    assert "killed by SIGSEGV" in {death["reason"] for death in found["deaths"]}
-    assert "Fatal Python error: Segmentation fault" in {death["error"] for death in found["deaths"]}
-    assert any(death["rss_bytes"] > 1 << 20 for death in found["deaths"])
+    assert [(row.worker, row.state) for row in found.workers] == [("node-1:6700", "FAILED")]
+    assert sum(death.times for death in found.deaths) == MAX_DEATHS + 1
+    assert "killed by SIGSEGV" in {death.reason for death in found.deaths}
+    assert "Fatal Python error: Segmentation fault" in {death.error for death in found.deaths}
+    assert any(death.rss_bytes > 1 << 20 for death in found.deaths)
     text = cluster.ok("status", "x")
     assert "FAILED" in text
     assert f"0 of 1 worker, {MAX_DEATHS + 1} restarts" in text
@@ -65,13 +65,13 @@ def see_it(cluster: Standing, tmp_path: Path) -> None:
     assert "MiB: Fatal Python error: Segmentation fault" in text
 
     with supervisor(cluster, "node-2"):
-        wait_for("the move", lambda: [w["worker"] for w in cluster.described("x")["workers"]] == ["node-2:6700"])
-        wait_for("both to be given up", lambda: len(cluster.described("x")["given_up"]) == 2)
+        wait_for("the move", lambda: [w.worker for w in cluster.described("x").workers] == ["node-2:6700"])
+        wait_for("both to be given up", lambda: len(cluster.described("x").given_up) == 2)
         bad.unlink()
-        assert cluster.described("x")["workers"][0]["state"] == "FAILED"
+        assert cluster.described("x").workers[0].state == "FAILED"
         assert cluster.ok("reset", "x") == "x is reset: node-1:6700, node-2:6700 may be used again\n"
-        wait_for("acks", lambda: cluster.described("x")["acked"] > 0)
-        assert cluster.described("x")["given_up"] == []
+        wait_for("acks", lambda: cluster.described("x").acked > 0)
+        assert cluster.described("x").given_up == []
         assert cluster.ok("reset", "x") == "x is reset: no slot had given it up\n"
         assert cluster.json("kill", "x")["pending"] == 0
     assert cluster.refused(2, "reset", "x") == "there is no topology named 'x'; running: none"

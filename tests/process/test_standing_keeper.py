@@ -14,7 +14,7 @@ from tests.process.waiting import wait_for
 
 
 def workers(cluster: Standing) -> list[int]:
-    return [row["pid"] for row in cluster.described("one")["workers"] if row["state"] == "ready"]
+    return [row.pid for row in cluster.described("one").workers if row.state == "ready"]
 
 
 def submit(cluster: Standing, workers_wanted: int = 2) -> list[int]:
@@ -36,8 +36,8 @@ def test_what_a_killed_keeper_kept_runs_on_and_the_next_up_adopts_it(cluster: St
     keeper.kill()
     wait_for("its end", lambda: not keeper.is_running())
     assert "its keeper has died: `squall up` starts one" in cluster.ok("status")
-    acked = cluster.described("one")["acked"]
-    wait_for("more acks", lambda: cluster.described("one")["acked"] > acked)
+    acked = cluster.described("one").acked
+    wait_for("more acks", lambda: cluster.described("one").acked > acked)
     # Nobody brings back what dies now.
     killed = cluster.supervisor("node-2")
     killed.kill()

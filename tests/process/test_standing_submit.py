@@ -141,11 +141,11 @@ def test_variables_and_working_directory_are_the_submitters(
     told = home / "told"
     wait_for("the worker", lambda: told.exists() and told.read_text().count("\n") == 1)
     described = standing.described("told")
-    assert (described["cwd"], described["env"]) == (str(home), ["PLAIN", "TOKEN"])
+    assert (described.cwd, described.env) == (str(home), ["PLAIN", "TOKEN"])
     lock = standing.run_dir.lock_holder()
     assert lock is not None
     os.kill(int(lock), 9)
-    os.kill(described["workers"][0]["pid"], 9)
+    os.kill(described.workers[0].pid, 9)
     wait_for("the replacement", lambda: told.read_text().count("\n") == 2)
     assert told.read_text() == f"{SECRET} {SECRET} x\n" * 2
     kept = standing.run_dir.environment(submitted["id"])

@@ -78,7 +78,7 @@ def test_windows_are_dealt_and_what_cannot_be_taken_up_is_refused(standing: Stan
     wait_for("the first part", lambda: counted(standing) == 200)
     assert "nothing was pending" in standing.ok("rebalance", "app", "-t", "sessions=4")
     assert counted(standing) == 200
-    assert standing.described("app")["components"]["sessions"]["tasks_fixed"] == 4
+    assert standing.described("app").components["sessions"].tasks_fixed == 4
     again = "submit", app, "--name", "app", "--replace"
     before = standing.json("status", "app")["id"]
     assert standing.refused(1, *again, "--", "2", "1800") == (

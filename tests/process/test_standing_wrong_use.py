@@ -39,7 +39,7 @@ def test_a_second_up_changes_nothing_and_one_without_daemons_says_so(cluster: St
         assert message.endswith("): `squall status` shows it, `squall down` stops it")
     assert "another Nimbus" in (message := cluster.run("nimbus").stderr) or "in use by pid" in message
     cluster.ok("submit", ENDLESS, "--name", "one")
-    wait_for("acks", lambda: cluster.described("one")["acked"] > 0)
+    wait_for("acks", lambda: cluster.described("one").acked > 0)
     cluster.ok("kill", "one", "-w", "0")
 
     cluster.lose_keeper()
@@ -62,8 +62,8 @@ def test_up_takes_over_workers_that_outlived_every_daemon(cluster: Standing) -> 
     workers = dict[str, int]()
     for name, settings in (("one", ()), ("frozen", ("--set", "worker_timeout_secs=2"))):
         cluster.ok("submit", ENDLESS, "--name", name, *settings)
-        wait_for("acks", lambda name=name: cluster.described(name)["acked"] > 0)
-        workers[name] = cluster.described(name)["workers"][0]["pid"]
+        wait_for("acks", lambda name=name: cluster.described(name).acked > 0)
+        workers[name] = cluster.described(name).workers[0].pid
     daemons = [cluster.keeper(), cluster.nimbus(), cluster.supervisor("node-1")]
     # All at once: none of them sees another's end.
     for daemon in daemons:
@@ -75,10 +75,10 @@ def test_up_takes_over_workers_that_outlived_every_daemon(cluster: Standing) -> 
     cluster.up(slots=2)
     wait_for("its end", lambda: not psutil.pid_exists(workers["frozen"]))
     for name, pid in workers.items():
-        before = cluster.described(name)["acked"]
-        wait_for("more acks", lambda name=name, before=before: cluster.described(name)["acked"] > before)
-        (adopted,) = cluster.described(name)["workers"]
-        assert (adopted["pid"] == pid) is (name == "one")
+        before = cluster.described(name).acked
+        wait_for("more acks", lambda name=name, before=before: cluster.described(name).acked > before)
+        (adopted,) = cluster.described(name).workers
+        assert (adopted.pid == pid) is (name == "one")
         assert cluster.json("kill", name)["pending"] == 0
 
 

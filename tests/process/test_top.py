@@ -50,7 +50,7 @@ async def until(pilot: Pilot[None], holds: Callable[[], bool]) -> None:
 def test_top_shows_rates_sorts_shows_errors_survives_the_end_and_quits(standing: Standing, tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
     standing.ok("submit", tmp_path / "slow.py", "--name", "slow", "--set", "on_error=fail")
-    wait_for("acks", lambda: standing.described("slow")["acked"] > 0)
+    wait_for("acks", lambda: standing.described("slow").acked > 0)
     asyncio.run(followed(standing))
 
 

@@ -19,7 +19,7 @@ from tests.process.waiting import wait_for
 @pytest.fixture
 def cluster(standing: Standing) -> Standing:
     standing.ok("submit", ENDLESS, "--name", "words", "--workers", "2")
-    wait_for("acks", lambda: standing.described("words")["acked"] > 0)
+    wait_for("acks", lambda: standing.described("words").acked > 0)
     return standing
 
 
@@ -31,7 +31,7 @@ def test_a_sample_shows_whole_trees_on_two_workers(cluster: Standing, tmp_path: 
     found = cluster.json("trace", "words", "--sample", "0.01", "--for", "0.3", "--perfetto", tmp_path / "trace.json")
     acked = [attempt for way in found["messages"] for attempt in way["attempts"] if attempt["outcome"] == "acked"]
     assert acked
-    workers = {row["worker"] for row in cluster.described("words")["executors"]}
+    workers = {row.worker for row in cluster.described("words").executors}
     assert len(workers) == 2
     # On a busy machine, one worker may be late to write what another has answered.
     assert any(all(hop["execute_ms"] is not None for hop in attempt["hops"]) for attempt in acked)
@@ -44,15 +44,14 @@ def test_a_sample_shows_whole_trees_on_two_workers(cluster: Standing, tmp_path: 
 
 def test_one_message_is_followed_until_it_is_acked(cluster: Standing) -> None:
     """The ids of this spout count up, and begin anew with its worker."""
-    [spout] = [row for row in cluster.described("words")["executors"] if row["component"] == "numbers"]
+    [spout] = [row for row in cluster.described("words").executors if row.component == "numbers"]
 
     def killed() -> None:
-        [pid] = [row["pid"] for row in cluster.described("words")["workers"] if row["worker"] == spout["worker"]]
+        [pid] = [row.pid for row in cluster.described("words").workers if row.worker == spout.worker]
         os.kill(pid, signal.SIGKILL)
 
-    client_dir, client = connect_to(str(cluster.path))
-    with client:
-        desk = WatchDesk(lambda name: job_named(client, client_dir, name))
+    with connect_to(str(cluster.path)) as client:
+        desk = WatchDesk(lambda name: job_named(client, name))
         trace_id = desk.begin_trace("words", "5", 0.0, 60.0)
         killed()
         found = wait_for("the message", lambda: [
@@ -66,14 +65,13 @@ def test_one_message_is_followed_until_it_is_acked(cluster: Standing) -> None:
 
 
 def test_it_works_while_nimbus_is_away(cluster: Standing) -> None:
-    run_dir, client = connect_to(str(cluster.path))
-    with client:
-        job = job_named(client, run_dir, "words")
+    with connect_to(str(cluster.path)) as client:
+        job = job_named(client, "words")
         view = job.view()
         assert view is not None
         with cluster.keeper_held():
             cluster.nimbus().kill()
-            files = WatchFiles(run_dir, job.id)
+            files = WatchFiles(job.run_dir, job.id)
             request = files.begin(view.board, 60.0, component="numbers", most_per_sec=1000)
             wait_for("tuples", lambda: any(event[0] == "tuple" for event in files.events(request.id)))
             files.end(request.id)

@@ -57,7 +57,7 @@ def chromium() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def page_cluster_of_all() -> Iterator[Standing]:
     with cluster_with_page() as made:
-        wait_for("the dead letter", lambda: made.described("words")["dead_letters"] == 1)
+        wait_for("the dead letter", lambda: made.described("words").dead_letters == 1)
         yield made
 
 

@@ -156,8 +156,8 @@ def test_a_profile_is_drawn_and_linked_while_the_page_stays_connected(
 
 def test_a_hidden_page_stops_asking_until_it_is_seen_again(chromium: Browser, page_cluster: Standing) -> None:
     def passes(secs: float) -> None:
-        end = page_cluster.described("words")["uptime_secs"] + secs
-        wait_for("time to pass", lambda: page_cluster.described("words")["uptime_secs"] > end)
+        end = page_cluster.described("words").uptime_secs + secs
+        wait_for("time to pass", lambda: page_cluster.described("words").uptime_secs > end)
 
     hide = """hidden => {Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});
         document.dispatchEvent(new Event('visibilitychange'))}"""
@@ -200,7 +200,7 @@ def test_orders_wait_for_a_confirmation_and_wrong_ones_say_why(chromium: Browser
         press(page, "Deactivate")
         press(page, "Cancel")
         expect(page.get_by_role("dialog")).to_have_count(0)
-        assert page_cluster.described("words")["status"] == "ACTIVE"
+        assert page_cluster.described("words").status == "ACTIVE"
         press(page.get_by_role("toolbar"), "Inject")
         shows(page, "kill worker count[0] at 3s")
         inject = page.get_by_role("dialog").get_by_role("button", name="Inject")
@@ -220,7 +220,7 @@ def test_orders_wait_for_a_confirmation_and_wrong_ones_say_why(chromium: Browser
 
 def test_dead_letters_are_replayed_one_by_one_and_all(chromium: Browser, page_cluster: Standing) -> None:
     def figure(name: str) -> int:
-        return int(page_cluster.described("words")[name])
+        return int(getattr(page_cluster.described("words"), name))
 
     with page_at(chromium, page_cluster, "/topology/words?tab=letters") as page:
         one = page.get_by_role("button", name="Replay message 7")
@@ -262,7 +262,7 @@ def test_200_components_are_drawn_apart_and_found_by_name(chromium: Browser, pag
 
 
 def acked(page_cluster: Standing) -> int:
-    return int(page_cluster.described("words")["acked"])
+    return page_cluster.described("words").acked
 
 
 def goes_on(page_cluster: Standing) -> None:
@@ -336,7 +336,7 @@ def test_a_hostile_client_changes_nothing_and_slows_no_topology(page_cluster: St
             except OSError:
                 continue  # it was closed: right
         goes_on(page_cluster)
-        assert page_cluster.described("words")["status"] == "ACTIVE"
+        assert page_cluster.described("words").status == "ACTIVE"
     finally:
         for one in opened:
             one.close()

@@ -123,8 +123,8 @@ def next_nimbus(cluster: Standing, former: psutil.Process) -> psutil.Process:
 
 
 def await_acks(cluster: Standing) -> None:
-    before = cluster.described("one")["acked"]
-    wait_for("more acks", lambda: cluster.described("one")["acked"] > before)
+    before = cluster.described("one").acked
+    wait_for("more acks", lambda: cluster.described("one").acked > before)
 
 
 def test_a_killed_nimbus_is_followed_by_the_standby_and_nothing_is_lost(up: Standing, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_killed_nimbus_is_followed_by_the_standby_and_nothing_is_lost(up: Stan
     await_acks(up)
     done = len(list(tmp_path.glob("done-*")))
     (tmp_path / "limit").write_text(str(done + 100))
-    wait_for("the end", lambda: up.described("one")["status"] == "FINISHED")
+    wait_for("the end", lambda: up.described("one").status == "FINISHED")
     assert {path.name for path in tmp_path.glob("done-*")} >= {f"done-{n}" for n in range(done + 100)}
     assert [death["reason"] for death in up.json("status")["daemon_deaths"]] == ["killed by SIGKILL"] * 2
     up.ok("kill", "one")

@@ -137,13 +137,10 @@ def add_topology(run_dir: RunDir, store: Store, name: str, number: int, pid: int
 def nimbus_in(path: str | os.PathLike[str]) -> Iterator[NimbusHere]:
     """As `scheduler.nimbus.main` starts one."""
     run_dir = RunDir.open(path)
-    lock = run_dir.lock()
-    try:
+    with run_dir.lock():
         run_dir.key()
         with open_store(run_dir) as store:
             yield NimbusHere(run_dir, store)
-    finally:
-        lock.release()
 
 
 def files_of(path: Path) -> dict[str, bytes]:

@@ -207,8 +207,8 @@ def test_what_a_spout_lets_go_is_failed_and_what_it_holds_waits(
         report = lab.report()
     found = (report.emitted, report.acked, report.failed, report.waiting, report.unreplayed)
     assert found == (10, 5, failed, waiting, failed)
-    assert account in account_text(report.to_dict())
-    told = "5 messages failed and were not emitted again" in list(untracked_lines(report.to_dict()))
+    assert account in account_text(report)
+    told = "5 messages failed and were not emitted again" in list(untracked_lines(report))
     assert told is (exit_code(report) == 1) is bool(failed)
 
 
@@ -236,7 +236,7 @@ def test_what_nobody_says_was_executed_is_unknown_or_unprocessed() -> None:
     lost = build_report("t", readings, 1.0, [], True, idle=True)
     assert astuple(lost.components["bolt-1"].untracked) == (10, 0, 0, 0, 10)
     assert exit_code(waiting) == exit_code(lost) == 4
-    (line,) = [line for line in untracked_lines(lost.to_dict()) if "bolt" in line]
+    (line,) = [line for line in untracked_lines(lost) if "bolt" in line]
     assert line.startswith("untracked tuples for bolt-1: 10 sent, 0 delivered, 10 unknown")
 
 
@@ -252,6 +252,6 @@ def test_a_spout_says_what_it_waits_for() -> None:
     assert report.components["spout"].waits == {
         "pending_limit": 0.0, "credit": 0.25, "retry": 0.0, "input": 0.625, "inactive": 0.125,
     }
-    assert list(wait_lines(report.to_dict())) == [
+    assert list(wait_lines(report)) == [
         "spout waited: 62% for its source, 25% for room downstream, 12% to be activated"
     ]

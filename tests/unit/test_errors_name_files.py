@@ -53,7 +53,7 @@ def test_a_lock_without_room_is_named_and_given_up(tmp_path: Path, monkeypatch: 
         with pytest.raises(ClusterError, match=f"cannot write {run_dir.lock_file}: No space left on device"):
             run_dir.lock()
     assert run_dir.lock_holder() is None
-    run_dir.lock().release()
+    run_dir.lock().close()
 
 
 def test_a_command_names_the_directory_of_its_cluster(

@@ -39,6 +39,8 @@ SINK_ALONE = Assignment("t-1", 1, [SlotRef("n", 1)], [[ExecutorPlan("sink", 1, 1
 class Answers:
     """In the place of Nimbus: what it answers each time it is asked, the last for ever."""
 
+    run_dir: RunDir
+
     def __init__(self, *versions: int | None) -> None:
         self.versions = list(versions)
         self.asked = 0
@@ -51,10 +53,10 @@ class Answers:
 
 
 def job(tmp_path: Path, answers: Answers, *boards: int) -> Job:
-    run_dir = RunDir.create(str(tmp_path / "run"))
+    answers.run_dir = RunDir.create(str(tmp_path / "run"))
     for version in boards:
-        Board.create(run_dir.board("t-1", version), 1, 1).close()
-    return Job(answers, RECORD, run_dir)  # type: ignore[arg-type]
+        Board.create(answers.run_dir.board("t-1", version), 1, 1).close()
+    return Job(answers, RECORD)  # type: ignore[arg-type]
 
 
 def test_a_topology_that_moved_after_nimbus_answered_is_found_where_it_is(tmp_path: Path) -> None:
@@ -78,8 +80,8 @@ def test_a_board_that_is_really_missing_is_said_to_be(tmp_path: Path) -> None:
 class Wakes:
     """In the place of Nimbus: a worker takes a turn whenever it is asked but the first time, and is not quiet then."""
 
-    def __init__(self, board: Board) -> None:
-        self.board = board
+    def __init__(self, run_dir: RunDir, board: Board) -> None:
+        self.run_dir, self.board = run_dir, board
         self.asked = 0
 
     def get_topology(self, name: str) -> TopologyState:
@@ -95,8 +97,8 @@ def test_what_a_dead_worker_alone_knew_is_unknown_in_the_report_of_a_drained_top
     board = Board.create(run_dir.board("t-1", 1), 1, 1)
     board.set_slot(0, 2, READY, 100)
     board.flow(0)[0] = 397  # sent to the sink, whose worker's first life has not told how many it executed
-    wakes = Wakes(board)
-    job = Job(wakes, SINK_RECORD, run_dir)  # type: ignore[arg-type]
+    wakes = Wakes(run_dir, board)
+    job = Job(wakes, SINK_RECORD)  # type: ignore[arg-type]
     report = job.wait_until_drained(10)
     assert wakes.asked > 1
     assert not job.is_idle()

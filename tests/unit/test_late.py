@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from click.testing import CliRunner
@@ -12,6 +13,7 @@ from squall.cli.report_text import count_lines
 from squall.cli.running.run import run_command
 from squall.engine.api.user_metrics import UserMetrics
 from squall.engine.report.run_report import RunReport, build_report
+from squall.scheduler.client.statuses import StandingTime
 from squall.testing import complete_topology
 from squall.ui.pages.topology_page import hint_of
 from tests.unit.test_window_rules import Phases
@@ -85,29 +87,27 @@ def report_of(counters: dict[str, int]) -> RunReport:
 def test_the_report_sums_what_was_late_and_ahead() -> None:
     report = report_of({"late": 5, "dropped late": 3, "ahead": 1000})
     assert (report.late, report.late_dropped, report.ahead) == (10, 6, 2000)
-    dropped, late, ahead = count_lines(report.to_dict())
+    dropped, late, ahead = count_lines(report)
     assert dropped.startswith("6 late tuples were dropped (3 in more, 3 in windows): ")
     assert late == "10 tuples were late (5 in more, 5 in windows)"
     assert ahead.startswith("2,000 tuples were too far ahead of the clock to move event time (1,000 in more, ")
-    assert not list(count_lines(report_of({}).to_dict()))
+    assert not list(count_lines(report_of({})))
 
 
 def test_the_report_says_that_a_source_counts_at_least_once() -> None:
     metrics = UserMetrics()
     metrics.gauge("in", 1, "counts at least once", lambda: 1)
     report = build_report("t", [], 1.0, [], True, metrics=metrics.readings())
-    [line] = count_lines(report.to_dict())
+    [line] = count_lines(report)
     assert line.startswith("in counts at least once: ")
 
 
 def test_the_page_says_what_was_late_and_ahead() -> None:
-    hint, tone = hint_of({
-        "why_stopped": "", "given_up": [], "workers": [{"state": "ready"}], "faults": [], "dead_letters": 0,
-        "components": {}, "recent": {}, "late_dropped": 1, "ahead": 2, "event_time": {
-            "one": {"at": None, "secs": 75, "spout": "in", "task": 0, "partition": ""},
-            "new": {"at": None, "secs": 9, "spout": "", "task": 0, "partition": ""},
-        },
-    })
+    hint, tone = hint_of(Mock(
+        why_stopped="", given_up=[], workers=[Mock(state="ready")], faults=[], dead_letters=0, components={}, recent={},
+        late_dropped=1, ahead=2,
+        event_time={"one": StandingTime(None, 75, "in", "", 0), "new": StandingTime(None, 9, "", "", 0)},
+    ))
     assert tone == "bad"
     assert hint == (
         "1 late tuple was dropped by windows. 2 tuples were too far ahead of the clock to move event time. "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -13,18 +13,17 @@ from squall.engine.api.user_metrics import UserMetrics
 from squall.ipc.rundir import RunDir
 from squall.ui.access import token_in
 from squall.ui.measured import Distribution, families
+from tests.unit.test_screen import status_of
 from tests.unit.test_ui_history import NOON, sample
 
 
 def measured(tmp_path: Path, users: UserMetrics, most: int = 20_000) -> dict[str, Any]:
     """What is measured of one topology, asked as much of a `ClusterApi` as metrics ask."""
-    document = {
-        "name": "t", "id": "t-1", "status": "ACTIVE", "uptime_secs": 1, "pending": 2, "waiting": 0, "workers": [],
-        "dead_letters": 0, "restarts_total": 0,
-    }
-    look = dataclasses.replace(sample(NOON, 100, millis=40), document=document, metrics=users.readings())
+    look = replace(
+        sample(NOON, 100, millis=40), status=replace(status_of("t", 1), workers=[]), metrics=users.readings()
+    )
     api = Mock(run_dir=RunDir(tmp_path))
-    api.cluster.return_value = {"free_slots": [], "nodes": {}, "away": "", "refused_frames": 0}
+    api.cluster.return_value = Mock(free_slots=[], nodes={}, away="", refused_frames=0)
     api.sampler.names.return_value, api.sampler.latest.return_value = ["t"], look
     return {family.name: family for family in families(api, most)}
 

@@ -145,10 +145,9 @@ def test_a_process_without_the_mark_is_not_signalled(
 )
 def test_a_lock_file_with_a_hostile_pid_names_nobody(said: bytes, tmp_path: Path) -> None:
     run_dir = RunDir.create(tmp_path / "run")
-    lock = run_dir.lock()
-    run_dir.lock_file.write_bytes(said)
-    assert run_dir.lock_holder() == "unknown"
-    lock.release()
+    with run_dir.lock():
+        run_dir.lock_file.write_bytes(said)
+        assert run_dir.lock_holder() == "unknown"
 
 
 CRASH = """\

@@ -75,7 +75,7 @@ def test_components_are_sums_over_their_tasks(report: RunReport) -> None:
 @pytest.mark.parametrize("forgets_all", [True, False])
 def test_a_bolt_that_never_acks_is_named_when_trees_time_out_and_one_that_keeps_some_is_not(forgets_all: bool) -> None:
     def lines() -> list[str]:
-        return list(never_acked_lines(build_report("t", readings_of(rig.core), 1.0, [], False).to_dict()))
+        return list(never_acked_lines(build_report("t", readings_of(rig.core), 1.0, [], False)))
 
     spout, forgets = Feeder(), Does(lambda bolt, tup: forgets_all or (tup[0] and bolt.collector.ack(tup)))
     builder = wired(

@@ -84,8 +84,7 @@ def test_one_process_holds_the_lock(run_dir: RunDir) -> None:
     assert run_dir.lock_holder() == str(os.getpid())
     with pytest.raises(UsageError, match=f"run directory {run_dir.path} is in use by pid {os.getpid()}"):
         RunDir.open(run_dir.path).lock()
-    for _ in range(2):
-        lock.release()
+    lock.close()
     assert run_dir.lock_holder() is None
 
 
@@ -146,7 +145,7 @@ def test_only_what_nobody_owns_is_swept(parent: Path) -> None:
     other.mkdir()
     assert sweep_stale(parent) == sorted([abandoned, half_made])
     assert sorted(parent.iterdir()) == sorted([living, served, named.path, other])
-    lock.release()
+    lock.close()
     os.close(creator[1])
     assert sweep_stale(parent) == sorted([living, served])
 
@@ -162,11 +161,11 @@ def test_a_sweep_keeps_away_while_a_directory_is_being_made(parent: Path) -> Non
 
 def test_a_directory_is_not_locked_under_the_sweep(run_dir: RunDir) -> None:
     """Nimbus opens the lock file, the sweep moves the directory away, Nimbus gets the lock of a file that is gone."""
-    run_dir.lock().release()
+    run_dir.lock().close()
     run_dir.lock_file.rename(run_dir.path / "moved")
     lock = run_dir.lock()
     assert run_dir.lock_holder() == str(os.getpid())
-    lock.release()
+    lock.close()
 
 
 def test_what_the_default_cluster_must_keep_is_not_in_the_runtime_directory(
@@ -191,7 +190,7 @@ def test_what_the_default_cluster_must_keep_is_not_in_the_runtime_directory(
         other = RunDir.create(runtime / "squall" / "squall" / "cluster")
         with pytest.raises(UsageError, match="is in use by pid"):
             other.lock()
-        lock.release()
+        lock.close()
     finally:
         shutil.rmtree(runtime)
 
@@ -229,7 +228,7 @@ def test_a_nimbus_that_runs_is_named_and_its_sockets_stay(run_dir: RunDir) -> No
     with pytest.raises(UsageError, match=runs), right_to_start(run_dir):
         pytest.fail("it has no right")
     assert run_dir.nimbus_socket.exists()
-    lock.release()
+    lock.close()
     with right_to_start(run_dir):
         assert not run_dir.nimbus_socket.exists()
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import convert
 from rich.cells import cell_len
 from rich.text import Text
 
@@ -20,6 +22,7 @@ from squall.cli.report_text import emitted_text, failure_lines, metric_lines
 from squall.cli.running.live import DeathNews, Progress
 from squall.cli.screen import Block, Grid, print_blocks
 from squall.engine.core.local import LocalRunner
+from squall.scheduler.client.statuses import Status
 from squall.scheduler.common.messages import RestartRecord
 from tests.schemas import schema
 from tests.unit.rig import DoesBasic
@@ -79,13 +82,21 @@ def document_of(part: dict[str, Any], text: str, number: int, kinds: Any = None)
             return {name: document_of(field, text, number, kinds) for name, field in fields.items()}
         case "array":
             return [document_of(part["items"], text, number, kinds)] * part.get("minItems", 1)
+        case "boolean":
+            return bool(number)
     return text if part["type"] == "string" else number
 
 
-def status_of(text: str, number: int) -> dict[str, Any]:
-    status: dict[str, Any] = document_of(schema("status"), text, number)
-    status["components"][text]["waits"] = {}  # its keys are words of ours
-    return status
+def converted(kind: Any, name: str, text: str, number: int) -> Any:
+    """What `document_of` makes by a schema, as its class."""
+    document = document_of(schema(name), text, number)
+    return convert(document, kind, dec_hook=lambda own, value: value if own is object else own(value))
+
+
+def status_of(text: str, number: int) -> Status:
+    status: Status = converted(Status, "status", text, number)
+    # The keys of what it waits for are words of ours.
+    return replace(status, components={text: replace(status.components[text], waits={})})
 
 
 @pytest.mark.parametrize(
@@ -144,20 +155,20 @@ def test_lines_name_component_reason_and_message() -> None:
     source = spout("value")(lambda: ["good", "bad"])
     topology = wired(source=(source, 1), bolt=(DoesBasic(refuse), 1, "shuffle source")).build()
     with LocalRunner(topology, Config(max_attempts=1), copy=lambda spec: spec.component) as runner:
-        document = runner.run(timeout_secs=60).to_dict()
-    (failures,) = failure_lines(document)
+        report = runner.run(timeout_secs=60)
+    (failures,) = failure_lines(report)
     assert failures.startswith("failures of bolt: 1 failed; the first at ")
     assert failures.endswith("s was message 1 of source, failed in bolt[2] on local:0: not this one (attempt 1)")
-    assert list(metric_lines(document)) == [
+    assert list(metric_lines(report)) == [
         "bolt: seen = 2", "bolt: size = count 2, mean 4, p50 4, p90 4, p99 4, max 4",
     ]  # fmt: skip
-    document |= {"failures": {}, "links": {"lost": 1200, "repeated": 0}}
-    assert list(failure_lines(document)) == ["links: 1,200 lost, 0 repeated"]
+    lossy = replace(report, failures={}, links={"lost": 1200, "repeated": 0})
+    assert list(failure_lines(lossy)) == ["links: 1,200 lost, 0 repeated"]
 
 
 @pytest.mark.parametrize("name", ["acked", "failed", "dead_letters", "waiting", "pending", "abandoned"])
 def test_the_numbers_in_a_line_add_up_to_its_emits(name: str) -> None:
     columns = dict.fromkeys(("acked", "failed", "dead_letters", "waiting", "pending", "abandoned"), 1000) | {name: 7}
-    emits, equals, fates = emitted_text({"emitted": 5007, "replayed": 0, **columns}).partition(" = ")
+    emits, equals, fates = emitted_text(replace(status_of("", 1), emitted=5007, replayed=0, **columns)).partition(" = ")
     assert (emits, equals) == ("5,007 emitted (0 replayed)", " = ")
     assert sum(int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*\b", fates)) == 5007

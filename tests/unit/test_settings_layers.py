@@ -162,5 +162,8 @@ def test_options_are_few_and_help_fits_a_screen() -> None:
         assert command.name == words.rpartition(" ")[2] or not words
         options += sum(isinstance(one, click.Option) for one in command.params)
         context = click.Context(command, info_name=f"squall {words}", terminal_width=80)
-        assert len(command.get_help(context).splitlines()) <= (40 if words else 50), words
+        text = command.get_help(context)
+        assert len(text.splitlines()) <= (40 if words else 50), words
+        if isinstance(command, click.Group):
+            assert set(command.list_commands(context)) <= set(text.split())
     assert options <= 163

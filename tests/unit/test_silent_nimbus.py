@@ -26,7 +26,7 @@ def test_it_is_named_with_the_time_that_was_waited(run_dir: RunDir) -> None:
     silent = rf"Nimbus \(pid {run_dir.lock_holder()}\) does not answer within 0\.1 s"
     with NimbusClient(run_dir, timeout_secs=0.1) as client, pytest.raises(NoAnswer, match=silent):
         client.activate("one")
-    lock.release()
+    lock.close()
 
 
 @pytest.mark.parametrize("question", [Sampler.names, lambda sampler: sampler.latest("words")])
@@ -38,7 +38,7 @@ def test_before_it_was_seen_nobody_knows_what_runs(run_dir: RunDir, question: Ca
 def test_one_that_dies_before_it_answers_is_not_waited_for(run_dir: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = run_dir.lock()
     with NimbusClient(run_dir, timeout_secs=300) as client:
-        threading.Timer(0.1, lock.release).start()
+        threading.Timer(0.1, lock.close).start()
         with pytest.raises(NimbusGone, match="; kill_topology was carried out or not: squall status tells"):
             client.kill_topology("one")
         monkeypatch.setattr(nimbus_client, "room_error", lambda _: "cannot write to here: No space left on device")
@@ -53,7 +53,7 @@ def test_what_may_be_done_twice_is_asked_of_the_next_one(run_dir: RunDir, monkey
     def serve() -> None:
         nonlocal lock
         _take_request(run_dir)[0].close()
-        lock.release()
+        lock.close()
         missed.wait()
         lock = run_dir.lock()
         server, asked = _take_request(run_dir)
@@ -66,7 +66,7 @@ def test_what_may_be_done_twice_is_asked_of_the_next_one(run_dir: RunDir, monkey
     with NimbusClient(run_dir, timeout_secs=300, patience_secs=300) as client:
         assert client.heal() == []
     nimbus.join()
-    lock.release()
+    lock.close()
 
 
 def _take_request(run_dir: RunDir) -> tuple[ControlServer, Incoming]:

@@ -28,13 +28,13 @@ from squall.cli.screen import Grid, print_blocks, show
 from squall.engine.report.metrics import TASK_COUNTERS
 from squall.engine.report.run_report import Restart, TaskReading, build_report
 from squall.pipeline.verify import ColumnCheck, Comparison, Difference, Side, Tolerance
+from squall.scheduler.client.statuses import ClusterStatus
 from squall.scheduler.cluster.local_cluster import echo
 from squall.scheduler.common.daemon import PlainFormatter
 from squall.scheduler.records.dead_letters import DeadLetter
-from tests.schemas import schema
 from tests.unit.source import PRODUCT, Source, sources_of
 from tests.unit.test_report import reading
-from tests.unit.test_screen import document_of, status_of
+from tests.unit.test_screen import converted, status_of
 from tests.unit.test_user_text import TEXT, dangerous
 
 HOSTILE = "\x1b]0;owned\x07[bold]x[/bold]:fox:\nforged\r\u202e\u2028\x9b2J\ud800"
@@ -107,7 +107,7 @@ LINES: dict[str, Callable[[str], object]] = {
     "table": lambda text: print_blocks([Grid([text, "b"], [[text, 1], [text, 2]])]),
     "summary": lambda text: print_summary(report_of(text)),
     "status": lambda text: show(False, None, topology_text(status_of(text, 2))),
-    "cluster": lambda text: show(False, None, cluster_text(document_of(schema("cluster"), text, 2))),
+    "cluster": lambda text: show(False, None, cluster_text(converted(ClusterStatus, "cluster", text, 2))),
     "say": say,
     "note": note,
     "progress": progress_of,

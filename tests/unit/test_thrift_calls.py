@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -15,6 +14,7 @@ from thriftpy2.thrift import TApplicationException, TProcessor
 from thriftpy2.utils import deserialize, serialize
 
 from squall import ClusterError
+from squall.scheduler.client.statuses import ExecutorShown, Output
 from squall.ui.rest.storm_cluster import owners
 from squall.ui.rest.storm_topology import by_executor, by_output
 from squall.ui.storm_thrift import answer_to, idl
@@ -63,8 +63,8 @@ def test_a_user_without_a_name_is_told_by_the_id(monkeypatch: pytest.MonkeyPatch
 
 
 def test_each_stream_of_a_spout_has_its_share() -> None:
-    spout = {"kind": "spout", "outputs": {"a": {"emitted": 30}, "b": {"emitted": 10}}}
-    done = {"emitted": 40, "transferred": 80, "acked": 20, "failed": 4, "complete_ms": 1.5}
+    spout = Mock(kind="spout", outputs={"a": Output([], 30), "b": Output([], 10)})
+    done = Mock(emitted=40, transferred=80, acked=20, failed=4, complete_ms=1.5)
     assert by_output(spout, done) == [
         {"stream": "a", "emitted": 30, "transferred": 60, "acked": 15, "failed": 3, "completeLatency": "1.500"},
         {"stream": "b", "emitted": 10, "transferred": 20, "acked": 5, "failed": 1, "completeLatency": "1.500"},
@@ -72,9 +72,7 @@ def test_each_stream_of_a_spout_has_its_share() -> None:
 
 
 def test_an_executor_whose_worker_has_no_board_yet_has_done_nothing() -> None:
-    executor = {"component": "split", "tasks": [1, 2], "worker": "node-1:6700"}
-    begun: Any = SimpleNamespace(
-        document={"executors": [executor]}, readings=[], report=SimpleNamespace(duration_secs=0.0)
-    )
+    executor = ExecutorShown("split", [1, 2], "node-1:6700")
+    begun = Mock(status=Mock(executors=[executor], duration_secs=0.0), readings=[])
     [(found, done)] = by_executor(begun, "split")
-    assert (found, done["executed"], done["capacity"]) == (executor, 0, 0.0)
+    assert (found, done.executed, done.capacity) == (executor, 0, 0.0)

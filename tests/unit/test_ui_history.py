@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,6 +16,7 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.common.daemon import note_death
 from squall.scheduler.faults.in_force import BEGIN, END, FaultInForce, note
 from squall.ui.charts import marks_of, points_of
+from squall.ui.cluster_api import ClusterApi
 from squall.ui.history import RINGS, ComponentCounts, History
 from squall.ui.sampler import Sample
 
@@ -29,7 +30,8 @@ def sample(at: float, acked: int, version: int = 1, millis: int = 5) -> Sample:
     histogram[bucket_of(millis * 1000)] = acked
     reading = TaskReading(1, "lines", "spout", "n:1", counters, histogram)
     report = build_report("t", [reading], at - NOON, [], False)
-    return Sample(at, at - NOON, 1.0, {}, {}, report, [reading], [], [], version, {})
+    status = Mock(id="t-1", uptime_secs=at - NOON, **vars(report))
+    return Sample(at, at - NOON, 1.0, status, status, [reading], [], [], version, {})
 
 
 @pytest.fixture
@@ -49,10 +51,10 @@ def test_a_window_becomes_the_points_that_were_asked_for(
         history.add("t-1", sample(NOON + second, int(per_sec * second)))
     step, rows = history.rows("t-1", NOON + second, window_secs, points)
     made = points_of(rows, step)
-    assert (step, {point["pending"] for point in made}) == (step_secs, {3})
+    assert (step, {point.pending for point in made}) == (step_secs, {3})
     assert points - 2 <= len(made) <= points
-    assert {point["acked_per_sec"] for point in made[5:]} == {per_sec}
-    assert made[-1]["p50_ms"] == pytest.approx(5, rel=1 / 16)
+    assert {point.acked_per_sec for point in made[5:]} == {per_sec}
+    assert made[-1].p50_ms == pytest.approx(5, rel=1 / 16)
     assert history.rows("t-1", NOON + second, 172_800, 48)[0] == 3600
 
 
@@ -65,20 +67,29 @@ def test_rings_have_a_fixed_number_of_rows(history: History) -> None:
     assert oldest.at_unix_secs < NOON + 60, "minutes reach back further than seconds"
 
 
+def test_a_window_of_storm_holds_what_was_done_in_it(history: History) -> None:
+    for second in (0, 400, 1000):
+        look = sample(NOON + second, 10 * second)
+        history.add("t-1", look)
+    sampler = Mock(**{"latest.return_value": look})
+    over_secs, counts = ClusterApi(sampler, history=history).window("t", "600")
+    assert (over_secs, counts["lines"].acked) == (600, 6000)
+
+
 def test_messages_that_become_dead_letters_have_failed(history: History) -> None:
     for letters in (0, 8):
         look = sample(NOON + letters, 1)
-        look.readings[0].counters["dead_letters"] = letters
+        look.readings[0].counters.update(dead_letters=letters, emitted=2 * letters)
         history.add("t-1", look)
     [point] = points_of(history.rows("t-1", NOON + 8, 60, 60)[1], 1)
-    assert point["failed_per_sec"] == 1
+    assert (point.emitted_per_sec, point.acked_per_sec, point.failed_per_sec) == (2, 0, 1)
 
 
 def test_a_gap_stays_a_gap(history: History) -> None:
     for second in [0, 1, 2, 500, 501]:
         history.add("t-1", sample(NOON + second, 10 * second))
     step_secs, rows = history.rows("t-1", NOON + 501, 3600, 3600)
-    assert [point["acked_per_sec"] for point in points_of(rows, step_secs)] == [10, 10, None, 10]
+    assert [point.acked_per_sec for point in points_of(rows, step_secs)] == [10, 10, None, 10]
 
 
 def test_another_topology_of_the_name_begins_anew(history: History, tmp_path: Path) -> None:
@@ -88,7 +99,7 @@ def test_another_topology_of_the_name_begins_anew(history: History, tmp_path: Pa
     # From another connection: what is kept outlives a kill.
     with contextlib.closing(History(tmp_path / "ui-history.db")) as other:
         step_secs, rows = other.rows("t-2", NOON + 2, 60, 60)
-    assert [point["acked_per_sec"] for point in points_of(rows, step_secs)] == [1]
+    assert [point.acked_per_sec for point in points_of(rows, step_secs)] == [1]
 
 
 def test_one_that_is_gone_leaves_after_a_day(history: History) -> None:
@@ -145,9 +156,9 @@ def test_marks_say_what_happened_in_the_window_to_the_topology_or_to_all(
     for second in range(10):
         history.add("t-1", sample(NOON + second, second, version=1 + (second > 7)))
     _, rows = history.rows("t-1", NOON + 9, 60, 60)
-    look = replace(sample(NOON + 9, 9), document={"id": "t-1"})
+    look = sample(NOON + 9, 9)
     text = "slow split[0] ms=5 for 5 s"
-    marks = [(mark["at_unix_secs"] - NOON, mark["kind"], mark["text"]) for mark in marks_of(run_dir, look, rows, NOON)]
+    marks = [(mark.at_unix_secs - NOON, mark.kind, mark.text) for mark in marks_of(run_dir, look, rows, NOON)]
     assert [mark for mark in marks if mark[1].startswith("fault")] == [
         (1, "fault began", text), (1, "fault began", text), (2, "fault ended", f"{text}, healed"),
         (2, "fault ended", text),

@@ -33,7 +33,7 @@ def add_pages(app: FastAPI, api: ClusterApi) -> None:
 
     @ui.page("/topology/{name}/component/{component}")
     def of_component(name: str, component: str) -> None:
-        if api.sampler.has(name) and component in api.topology(name)["components"]:
+        if api.sampler.has(name) and component in api.topology(name).components:
             ComponentPage(api, name, component)
         else:
             missing(api, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import asdict
 from nicegui import ui
 
 from squall.ui.cluster_api import ClusterApi
@@ -11,6 +12,7 @@ from squall.ui.pages.flow import colour_of, grouping_of, stream_rate
 from squall.ui.pages.shell import Shell, Table, Tiles, address_of, alarm, card, heading, number, text
 from squall.ui.pages.traces import TupleList
 from squall.ui.pages.troubles import ErrorList
+from squall.ui.sampler import TopologyNow
 
 
 class ComponentPage:
@@ -49,47 +51,47 @@ class ComponentPage:
         shell.live(self._update)
 
     def _update(self) -> None:
-        document = self._api.topology(self._name)
-        component, recent = document["components"][self._component], document["recent"][self._component]
-        is_bolt = component["kind"] == "bolt"
-        self._kind.set_text(component["kind"])
+        status = self._api.topology(self._name)
+        component, recent = status.components[self._component], status.recent[self._component]
+        is_bolt = component.kind == "bolt"
+        self._kind.set_text(component.kind)
         self._kind.style(f"background:{colour_of(component, recent)}")
         self._tiles.show({
-            "tuples executed /s": number(recent["executed_per_sec"]) if is_bolt else "–",
-            "tuples emitted /s": number(recent["emitted_per_sec"]),
-            "capacity": f"{recent['capacity']:.0%}" if is_bolt else "–",
-            "ms per tuple": number(recent["execute_latency_ms"], 3) if is_bolt else "–",
-            "tuples in queue": number(component["in_queue"]) if is_bolt else "–",
-            "failed": alarm(component["failed"], "warn"),
-            "errors": alarm(component["errors"], "bad"),
-            "messages pending": "–" if is_bolt else number(component["pending"]),
+            "tuples executed /s": number(recent.executed_per_sec) if is_bolt else "–",
+            "tuples emitted /s": number(recent.emitted_per_sec),
+            "capacity": f"{recent.capacity:.0%}" if is_bolt else "–",
+            "ms per tuple": number(recent.execute_latency_ms, 3) if is_bolt else "–",
+            "tuples in queue": number(component.in_queue) if is_bolt else "–",
+            "failed": alarm(component.failed, "warn"),
+            "errors": alarm(component.errors, "bad"),
+            "messages pending": "–" if is_bolt else number(component.pending),
         })
         self._inputs.show(
             {
-                **row, "href": address_of(self._name, row["component"]), "grouping": grouping_of(row),
-                "rate": stream_rate(document, row["component"], row["stream"]),
+                **asdict(row), "href": address_of(self._name, row.component), "grouping": grouping_of(row),
+                "rate": stream_rate(status, row.component, row.stream),
             }
-            for row in component["inputs"] if row["component"] in document["components"]
+            for row in component.inputs if row.component in status.components
         )
-        self._outputs.show(self._output_rows(document))
+        self._outputs.show(self._output_rows(status))
         tasks = self._api.busy(self._name, self._component)
         self._tasks.show({**task, "execute_latency_ms": task["execute_latency_ms"] or None} for task in tasks)
-        self._errors.update(document)
+        self._errors.update(status)
         self._tap.update()
 
-    def _output_rows(self, document: dict[str, Any]) -> list[dict[str, Any]]:
-        outputs = document["components"][self._component]["outputs"]
+    def _output_rows(self, status: TopologyNow) -> list[dict[str, Any]]:
+        outputs = status.components[self._component].outputs
         rows: list[dict[str, Any]] = []
         for stream, output in outputs.items():
             readers = [
-                name for name, other in document["components"].items()
-                if any((row["component"], row["stream"]) == (self._component, stream) for row in other["inputs"])
+                name for name, other in status.components.items()
+                if any((row.component, row.stream) == (self._component, stream) for row in other.inputs)
             ]
             rows += [
                 {
-                    "to": reader or "nobody", "stream": stream, "fields": ", ".join(output["fields"]),
+                    "to": reader or "nobody", "stream": stream, "fields": ", ".join(output.fields),
                     "href": address_of(self._name, reader) if reader else "",
-                    "rate": stream_rate(document, self._component, stream),
+                    "rate": stream_rate(status, self._component, stream),
                 }
                 for reader in readers or [""]
             ]

@@ -14,9 +14,12 @@ from typing import Any
 from nicegui import ui
 
 from squall.engine.foreign.text import short
+from squall.scheduler.client.statuses import ComponentStatus
+from squall.scheduler.common.messages import InputSummary
 from squall.ui.graph import layers_of
 from squall.ui.pages.look import ALMOST, AXIS, BUSY, CALM, ERROR, HOT, IDLE, SPOUT, WARM
 from squall.ui.pages.shell import address_of, card, number, text
+from squall.ui.sampler import ComponentRates, TopologyNow
 
 _BOX = (138, 40)
 _SHAPE = "path://M7,0H131A7,7,0,0,1,138,7V33A7,7,0,0,1,131,40H7A7,7,0,0,1,0,33V7A7,7,0,0,1,7,0Z"
@@ -37,16 +40,16 @@ _ZOOMS = (0.35, 0.5, 0.7, 0.85, 1.0, 1.25, 1.6)
 class FlowGraph:
     """One topology's graph."""
 
-    def __init__(self, document: Mapping[str, Any]) -> None:
-        self._name = document["name"]
-        names = list(document["components"])
-        edges = [(row["component"], name) for name, component in document["components"].items()
-                 for row in component["inputs"]]
+    def __init__(self, status: TopologyNow) -> None:
+        self._name = status.name
+        names = list(status.components)
+        edges = [(row.component, name) for name, component in status.components.items()
+                 for row in component.inputs]
         self._layers = layers_of(names, edges)
         self._zoom = _ZOOMS.index(1.0) if len(names) <= _MANY else _ZOOMS.index(0.7)
         self._filter = ""
         self._shown: list[dict[str, Any]] = []
-        self._document, self._sought = document, True
+        self._topology, self._sought = status, True
         with card("Flow"):
             with ui.element("div").classes("sq-row"):
                 for colour, what in (
@@ -68,15 +71,15 @@ class FlowGraph:
                 self._chart = ui.echart(self._options(), on_point_click=self._open)
                 self._resize()
 
-    def update(self, document: Mapping[str, Any]) -> None:
+    def update(self, status: TopologyNow) -> None:
         """Show what has changed."""
-        self._document = document
+        self._topology = status
         series = self._series()
         changed = [part for part, before in zip(series, self._shown, strict=True) if part != before]
         if changed:
             self._shown = series
             self._chart.run_chart_method("setOption", {"series": changed})
-        share, name = busiest_of(document)
+        share, name = busiest_of(status)
         if self._sought and share >= ALMOST:
             # To the middle of a phone of 390 px. Once: it would move under the fingers of whoever reads elsewhere.
             self._sought = False
@@ -97,7 +100,7 @@ class FlowGraph:
         self._chart.update()
 
     def _open(self, event: Any) -> None:
-        if isinstance(event.data, dict) and event.data.get("id") in self._document["components"]:
+        if isinstance(event.data, dict) and event.data.get("id") in self._topology.components:
             ui.navigate.to(address_of(self._name, event.data["id"]))
 
     # ---- drawing ----
@@ -136,7 +139,7 @@ class FlowGraph:
                 "coordinateSystem": "cartesian2d", "symbol": ["none", "arrow"], "symbolSize": 8 * self._scale, "z": 1,
                 "lineStyle": {"color": AXIS, "opacity": 0.7},
                 "label": {
-                    "show": len(self._document["components"]) <= _MANY, "fontSize": font * 0.85,
+                    "show": len(self._topology.components) <= _MANY, "fontSize": font * 0.85,
                     "lineHeight": font, "color": AXIS, "position": "middle", "distance": 3,
                 },
             },
@@ -157,15 +160,15 @@ class FlowGraph:
 
     def _series(self) -> list[dict[str, Any]]:
         """What changes: lines and boxes, each with the id of its series."""
-        places, components = self._places(), self._document["components"]
+        places, components = self._places(), self._topology.components
         links = [
             self._link(source, name, places)
-            for name, component in components.items() for source in component["inputs"] if source["component"] in places
+            for name, component in components.items() for source in component.inputs if source.component in places
         ]
         return [
             {"id": "lines", "data": links},
             {"id": "scatter", "data": [
-                *(self._frame(place) for name, place in places.items() if components[name]["errors"]),
+                *(self._frame(place) for name, place in places.items() if components[name].errors),
                 *(self._node(name, place) for name, place in places.items()),
             ]},
         ]
@@ -178,19 +181,19 @@ class FlowGraph:
         }
 
     def _node(self, name: str, place: tuple[float, float]) -> dict[str, Any]:
-        component, recent = self._document["components"][name], self._document["recent"][name]
-        rate = recent["emitted_per_sec"] if component["kind"] == "spout" else recent["executed_per_sec"]
+        component, recent = self._topology.components[name], self._topology.recent[name]
+        rate = recent.emitted_per_sec if component.kind == "spout" else recent.executed_per_sec
         shown, room = text(name), int((_BOX[0] - 12) / 7)
         label = shown if len(shown) <= room else f"{shown[: room - 7]}…{shown[-6:]}"
         tip = [
-            f"<b>{html.escape(shown)}</b> ({component['kind']}, {component['tasks']} tasks)",
-            f"{'emitted' if component['kind'] == 'spout' else 'executed'}: {number(rate)} /s",
+            f"<b>{html.escape(shown)}</b> ({component.kind}, {component.tasks} tasks)",
+            f"{'emitted' if component.kind == 'spout' else 'executed'}: {number(rate)} /s",
         ]
-        if component["kind"] == "bolt":
-            tip += [f"capacity: {recent['capacity']:.0%}", f"per tuple: {recent['execute_latency_ms']:.3g} ms",
-                    f"in queue: {number(component['in_queue'])}"]
-        if component["errors"]:
-            tip.append(f"errors: {number(component['errors'])}")
+        if component.kind == "bolt":
+            tip += [f"capacity: {recent.capacity:.0%}", f"per tuple: {recent.execute_latency_ms:.3g} ms",
+                    f"in queue: {number(component.in_queue)}"]
+        if component.errors:
+            tip.append(f"errors: {number(component.errors)}")
         style: dict[str, Any] = {"color": colour_of(component, recent), "opacity": 1}
         if self._filter not in name.lower():
             style["opacity"] = _FADED
@@ -201,14 +204,14 @@ class FlowGraph:
         }
 
     def _link(
-        self, source: Mapping[str, Any], receiver: str, places: Mapping[str, tuple[float, float]]
+        self, source: InputSummary, receiver: str, places: Mapping[str, tuple[float, float]]
     ) -> dict[str, Any]:
-        sender, stream = source["component"], source["stream"]
-        rate = stream_rate(self._document, sender, stream)
+        sender, stream = source.component, source.stream
+        rate = stream_rate(self._topology, sender, stream)
         tip = f"<b>{html.escape(text(f'{sender} → {receiver}'))}</b><br>"
         tip += html.escape(text(f"stream {stream}, {grouping_of(source)}"))
         tip += "" if rate is None else f"<br>{short(rate)} tuples/s"
-        label = ("" if stream == "default" else f"{text(stream)[:20]}\n") + source["grouping"]
+        label = ("" if stream == "default" else f"{text(stream)[:20]}\n") + source.grouping
         label += "" if rate is None else f"\n{short(rate)}/s"
         style: dict[str, Any] = {
             "width": round(max(1.0, min(7.0, 1 + 1.2 * math.log10(1 + (rate or 0)))) * self._scale, 1)
@@ -225,39 +228,39 @@ class FlowGraph:
         }
 
 
-def grouping_of(source: Mapping[str, Any]) -> str:
+def grouping_of(source: InputSummary) -> str:
     """Name the grouping of an input, and its fields."""
-    return f"{source['grouping']} by {', '.join(source['fields'])}".removesuffix(" by ")
+    return f"{source.grouping} by {', '.join(source.fields)}".removesuffix(" by ")
 
 
-def share_of_time(recent: Mapping[str, float]) -> float:
+def share_of_time(recent: ComponentRates) -> float:
     """How busy a bolt is, at most 1. One that has several tuples in `execute` at once, as coroutines, is not held up by
     its processor: 0."""
-    capacity = recent["capacity"]
+    capacity = recent.capacity
     return 0.0 if capacity > _AT_ONCE else min(1.0, capacity)
 
 
-def busiest_of(document: Mapping[str, Any]) -> tuple[float, str]:
+def busiest_of(status: TopologyNow) -> tuple[float, str]:
     """The largest share of the time that a component works, and its name. Spouts work no time."""
-    return max(((share_of_time(recent), name) for name, recent in document["recent"].items()), default=(0.0, ""))
+    return max(((share_of_time(recent), name) for name, recent in status.recent.items()), default=(0.0, ""))
 
 
-def colour_of(component: Mapping[str, Any], recent: Mapping[str, float]) -> str:
-    if component["kind"] == "spout":
+def colour_of(component: ComponentStatus, recent: ComponentRates) -> str:
+    if component.kind == "spout":
         return SPOUT
     share = share_of_time(recent)
     if share >= BUSY:
         return HOT
     if share >= ALMOST:
         return WARM
-    return CALM if recent["executed_per_sec"] else IDLE
+    return CALM if recent.executed_per_sec else IDLE
 
 
-def stream_rate(document: Mapping[str, Any], sender: str, stream: str) -> float | None:
+def stream_rate(status: TopologyNow, sender: str, stream: str) -> float | None:
     """Tuples a second that a component emits on a stream; None if that is not known: only its sum is."""
-    component = document["components"][sender]
-    rate: float = document["recent"][sender]["emitted_per_sec"]
-    counts = {name: row["emitted"] for name, row in component["outputs"].items()}
+    component = status.components[sender]
+    rate = status.recent[sender].emitted_per_sec
+    counts = {name: row.emitted for name, row in component.outputs.items()}
     if len(counts) <= 1:
         return rate
     total = sum(counts.values())

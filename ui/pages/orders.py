@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from nicegui import ui
 
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.pages.shell import order, small_button, text
+from squall.ui.sampler import TopologyNow
 
 
 def confirm(
@@ -38,8 +39,8 @@ def confirm(
 class Orders:
     """The orders for one topology."""
 
-    def __init__(self, api: ClusterApi, name: str, document: Callable[[], Mapping[str, Any]]) -> None:
-        self._api, self._name, self._document = api, name, document
+    def __init__(self, api: ClusterApi, name: str, status: Callable[[], TopologyNow]) -> None:
+        self._api, self._name, self._topology = api, name, status
 
         def plainly(word: str, what: str, carry_out: Callable[[str], str]) -> Callable[[], None]:
             return lambda: confirm(f"{word} {text(name)}", what, word, lambda: carry_out(name))
@@ -71,18 +72,18 @@ class Orders:
         )
 
     def _rebalance(self) -> None:
-        document = self._document()
+        status = self._topology()
         given: dict[str, Any] = {}
 
         def fields() -> None:
-            wanted = document["workers_wanted"]
+            wanted = status.workers_wanted
             given["workers"] = ui.number("Workers", value=wanted, min=1, precision=0).classes("w-full")
             ui.label("Executors, where they are to change:").classes("sq-soft")
             with ui.element("div").classes("sq-list"):
-                for component, row in document["components"].items():
+                for component, row in status.components.items():
                     given[f"of {component}"] = ui.number(
-                        f"{text(component)} (has {row['executors']}, {row['tasks_fixed']} tasks)", min=1,
-                        max=row["tasks_fixed"], precision=0,
+                        f"{text(component)} (has {row.executors}, {row.tasks_fixed} tasks)", min=1,
+                        max=row.tasks_fixed, precision=0,
                     ).classes("w-full").props("dense")
 
         def carry_out() -> str:

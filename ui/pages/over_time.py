@@ -55,24 +55,24 @@ class Charts:
         now = time.monotonic()
         if now < self._due_secs:
             return
-        found = self._api.history(self._name, float(self._window), _POINTS)
-        if not found["points"]:
+        history = self._api.history(self._name, float(self._window), _POINTS)
+        if not history.points:
             return
         self._due_secs = now + self._window / _STEPS
-        points = found["points"]
-        end = points[-1]["at_unix_secs"] * 1000
+        points = history.points
+        end = points[-1].at_unix_secs * 1000
         # What is not known yet takes no room.
-        begin = max(end - self._window * 1000, min(points[0]["at_unix_secs"] * 1000, end - _LEAST_SECS * 1000))
+        begin = max(end - self._window * 1000, min(points[0].at_unix_secs * 1000, end - _LEAST_SECS * 1000))
         clock = "{HH}:{mm}:{ss}" if end - begin < _SECONDS_MATTER * 1000 else "{HH}:{mm}"
         axis = {"min": begin, "max": end, "axisLabel": {"formatter": clock}}
         marks = [
-            {"xAxis": mark["at_unix_secs"] * 1000, "name": html.escape(text(mark["text"]))[:120],
-             "lineStyle": {"color": ERROR if mark["kind"].endswith("died") else FAULT}}
-            for mark in found["marks"]
+            {"xAxis": mark.at_unix_secs * 1000, "name": html.escape(text(mark.text))[:120],
+             "lineStyle": {"color": ERROR if mark.kind.endswith("died") else FAULT}}
+            for mark in history.marks
         ]
         for chart, (_, _, rows) in zip(self._charts, _CHARTS, strict=True):
             series: list[dict[str, Any]] = [
-                {"data": [[point["at_unix_secs"] * 1000, point[key]] for point in points]} for _, key in rows
+                {"data": [[point.at_unix_secs * 1000, getattr(point, key)] for point in points]} for _, key in rows
             ]
             series[0]["markLine"] = {"data": marks}
             chart.run_chart_method("setOption", {"xAxis": axis, "series": series})

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import asdict
 from nicegui import ui
 
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.pages.look import CALM, ERROR, IDLE, WARM
 from squall.ui.pages.orders import heal_all, inject_fault
 from squall.ui.pages.shell import Shell, Table, Tiles, address_of, card, number, small_button
+from squall.ui.sampler import ClusterNow
 
 STATUS_COLOURS = {"ACTIVE": CALM, "FINISHED": CALM, "INACTIVE": IDLE, "REBALANCING": WARM}
 """Of a topology's status; any other is a trouble."""
@@ -60,53 +62,53 @@ class Overview:
 
     def _update(self) -> None:
         cluster, rows, processes = self._api.cluster(), self._api.topologies(), self._api.processes()
-        slots = sum(map(len, cluster["nodes"].values()))
-        ready, wanted = (sum(row[key] for row in rows) for key in ("workers_ready", "workers_wanted"))
+        slots = sum(map(len, cluster.nodes.values()))
+        ready, wanted = (sum(getattr(row, key) for row in rows) for key in ("workers_ready", "workers_wanted"))
         self._tiles.show({
             "topologies": number(len(rows)),
-            "messages acked /s": number(sum(row["rates"]["acked_per_sec"] for row in rows)),
-            "nodes": number(len(cluster["nodes"])),
-            "slots used, of all": f"{slots - len(cluster['free_slots'])} / {slots}",
+            "messages acked /s": number(sum(row.rates.acked_per_sec for row in rows)),
+            "nodes": number(len(cluster.nodes)),
+            "slots used, of all": f"{slots - len(cluster.free_slots)} / {slots}",
             "workers ready": (f"{ready} / {wanted}", "" if ready >= wanted else "warn"),
             "CPU, % of one core": number(sum(row["cpu_percent"] or 0 for row in processes)),
             "memory, MiB": number(sum(row["rss_bytes"] for row in processes) / (1 << 20)),
         })
         self._topologies.show(
             {
-                **row, **row["rates"], "p99": row["recent_latency_ms"]["p99"], "href": address_of(row["name"]),
-                "workers": f"{row['workers_ready']} / {row['workers_wanted']}",
-                "colour": STATUS_COLOURS.get(row["status"], ERROR),
+                **asdict(row), **asdict(row.rates), "p99": row.recent_latency_ms["p99"], "href": address_of(row.name),
+                "workers": f"{row.workers_ready} / {row.workers_wanted}",
+                "colour": STATUS_COLOURS.get(row.status, ERROR),
             }
             for row in rows
         )
         self._nodes.show(_node_rows(cluster))
-        self._faults.show(cluster["faults"])
+        self._faults.show(map(asdict, cluster.faults))
         if not self._api.read_only:
-            self._heal.set_visibility(bool(cluster["faults"]))
+            self._heal.set_visibility(bool(cluster.faults))
         self._processes.show(
             {**row, "href": address_of(row["topology"]) if self._api.sampler.has(row["topology"]) else ""}
             for row in processes
         )
         self._deaths.show(self._death_rows(cluster))
 
-    def _death_rows(self, cluster: dict[str, Any]) -> list[dict[str, Any]]:
-        rows = [{"times": 1, **death, "who": death["daemon"]} for death in reversed(cluster["daemon_deaths"])]
+    def _death_rows(self, cluster: ClusterNow) -> list[dict[str, Any]]:
+        rows = [{"times": 1, **vars(death), "who": death.daemon} for death in reversed(cluster.daemon_deaths)]
         for name in self._api.sampler.names():
             topology = self._api.topology(name)
-            began = topology["at_unix_secs"] - topology["uptime_secs"]
+            began = topology.at_unix_secs - topology.uptime_secs
             rows += [
-                {**death, "who": f"worker {death['worker']} of {name}", "at_unix_secs": began + death["last_secs"]}
-                for death in reversed(topology["deaths"])
+                {**asdict(death), "who": f"worker {death.worker} of {name}", "at_unix_secs": began + death.last_secs}
+                for death in reversed(topology.deaths)
             ]
         return sorted(rows, key=lambda row: -row["at_unix_secs"])
 
 
-def _node_rows(cluster: dict[str, Any]) -> list[dict[str, Any]]:
-    free = set(cluster["free_slots"])
+def _node_rows(cluster: ClusterNow) -> list[dict[str, Any]]:
+    free = set(cluster.free_slots)
     rows = []
-    for node in dict.fromkeys([*cluster["nodes"], *cluster["gone"]]):
-        slots = cluster["nodes"].get(node, [])
-        state = "leaving" if node in cluster["leaving"] else "gone" if node in cluster["gone"] else "up"
+    for node in dict.fromkeys([*cluster.nodes, *cluster.gone]):
+        slots = cluster.nodes.get(node, [])
+        state = "leaving" if node in cluster.leaving else "gone" if node in cluster.gone else "up"
         rows.append({
             "node": node, "state": state, "colour": CALM if state == "up" else ERROR, "slots": len(slots),
             "used": sum(slot not in free for slot in slots),

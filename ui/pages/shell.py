@@ -81,7 +81,7 @@ class Shell:
         """Bring the page up to date."""
         try:
             cluster = self.api.cluster()
-            age, away = cluster["age_secs"], cluster["away"]
+            age, away = cluster.age_secs, cluster.away
             stale = age > _STALE_SECS or bool(away)
             self._age.set_text(f"stale: as of {age:.0f} s ago" if stale else "live")
             self._age.classes(add="sq-warn" if stale else "sq-good", remove="sq-good" if stale else "sq-warn")

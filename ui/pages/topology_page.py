@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import asdict
 from nicegui import ui
 
 from squall.engine.foreign.text import plural
@@ -18,6 +19,7 @@ from squall.ui.pages.overview import STATUS_COLOURS
 from squall.ui.pages.shell import Shell, Table, Tiles, address_of, alarm, card, duration, heading, number, text
 from squall.ui.pages.traces import Profiler, Traces
 from squall.ui.pages.troubles import DeadLetterList, ErrorList, Events, LogSearch
+from squall.ui.sampler import TopologyNow
 
 _TABS = {
     "flow": "Flow", "components": "Components", "workers": "Workers", "errors": "Errors", "letters": "Dead letters",
@@ -31,7 +33,7 @@ class TopologyPage:
 
     def __init__(self, api: ClusterApi, name: str, tab: str) -> None:
         self._api, self._name = api, name
-        self._parts: dict[str, list[Callable[[Mapping[str, Any]], None]]] = {}
+        self._parts: dict[str, list[Callable[[TopologyNow], None]]] = {}
         with Shell(api, text(name), [(text(name), "")]) as shell:
             self._shell = shell
             self._headline()
@@ -48,7 +50,7 @@ class TopologyPage:
             self._tabs.set_value(self._labels[chosen])
         shell.live(self._update)
 
-    def _document(self) -> dict[str, Any]:
+    def _topology(self) -> TopologyNow:
         return self._api.topology(self._name)
 
     def _headline(self) -> None:
@@ -58,7 +60,7 @@ class TopologyPage:
             self._about = ui.label().classes("sq-soft")
             ui.element("span").style("flex:1")
             if not self._api.read_only:
-                Orders(self._api, self._name, self._document)
+                Orders(self._api, self._name, self._topology)
             self._hint = ui.label().classes("sq-alert").props("role=status")
             self._tiles = Tiles()
 
@@ -83,10 +85,10 @@ class TopologyPage:
             with self._panels[key]:
                 self._parts[key] = self._make(key)
 
-    def _make(self, key: str) -> list[Callable[[Mapping[str, Any]], None]]:
+    def _make(self, key: str) -> list[Callable[[TopologyNow], None]]:
         api, name = self._api, self._name
         if key == "flow":
-            graph, charts = FlowGraph(self._document()), Charts(api, name)
+            graph, charts = FlowGraph(self._topology()), Charts(api, name)
             return [graph.update, lambda _: charts.update()]
         parts: dict[str, Callable[[], Any]] = {
             "components": Components, "workers": lambda: Workers(api), "errors": ErrorList,
@@ -101,63 +103,63 @@ class TopologyPage:
     # ---- live ----
 
     def _update(self) -> None:
-        document = self._document()
-        rates, latency = document["rates"], document["latency_ms"]
-        self._status.set_text(document["status"])
-        self._status.style(f"background:{STATUS_COLOURS.get(document['status'], ERROR)}")
+        status = self._topology()
+        rates, latency = status.rates, status.latency_ms
+        self._status.set_text(status.status)
+        self._status.style(f"background:{STATUS_COLOURS.get(status.status, ERROR)}")
         row = self._api.row(self._name)
         self._about.set_text(
-            f"up for {duration(row['uptime_secs'])} · {row['workers_ready']} of {row['workers_wanted']} workers ready"
-            f" · {len(document['components'])} components · {row['tasks']} tasks"
+            f"up for {duration(row.uptime_secs)} · {row.workers_ready} of {row.workers_wanted} workers ready"
+            f" · {len(status.components)} components · {row.tasks} tasks"
         )
         self._tiles.show({
-            "messages acked/s": number(rates["acked_per_sec"]),
-            "messages out/s": number(rates["emitted_per_sec"]),
-            "messages pending": number(document["pending"]),
+            "messages acked/s": number(rates.acked_per_sec),
+            "messages out/s": number(rates.emitted_per_sec),
+            "messages pending": number(status.pending),
             "p50 now, ms": number(latency["p50"], 2),
             "p99 now, ms": number(latency["p99"], 2),
-            "attempts failed": alarm(document["failed"], "warn"),
-            "dead letters": alarm(document["dead_letters"], "bad"),
-            "restarts": alarm(document["restarts_total"], "warn"),
+            "attempts failed": alarm(status.failed, "warn"),
+            "dead letters": alarm(status.dead_letters, "bad"),
+            "restarts": alarm(status.restarts_total, "warn"),
         })
-        self._count("errors", sum(row["errors"] for row in document["components"].values()))
-        self._count("letters", document["dead_letters"])
-        hint, tone = hint_of(document)
+        self._count("errors", sum(row.errors for row in status.components.values()))
+        self._count("letters", status.dead_letters)
+        hint, tone = hint_of(status)
         self._hint.set_text(hint)
         self._hint.classes(replace=f"sq-alert {tone}")
         for update in self._parts[self._chosen]:
-            update(document)
+            update(status)
 
 
-def hint_of(document: Mapping[str, Any]) -> tuple[str, str]:
+def hint_of(status: TopologyNow) -> tuple[str, str]:
     """What stands out, in words, and its tone: what someone who sees the page for the first time looks for."""
-    workers, given_up = document["workers"], document["given_up"]
-    faulty = [f"{text(name)} ({row['errors']:,})" for name, row in document["components"].items() if row["errors"]]
+    workers, given_up = status.workers, status.given_up
+    faulty = [f"{text(name)} ({row.errors:,})" for name, row in status.components.items() if row.errors]
     hints: list[tuple[Any, str, str]] = [
-        (document["why_stopped"], "bad",
-         f"It has stopped: {text(document['why_stopped'])}. Activate goes on once that is mended."),
+        (status.why_stopped, "bad",
+         f"It has stopped: {text(status.why_stopped)}. Activate goes on once that is mended."),
         (given_up, "bad", f"Slots were given up after too many deaths: {', '.join(given_up)} (see Errors)."),
-        (not given_up and not (workers and all(row["state"] in ("ready", "stopped") for row in workers)), "warn",
+        (not given_up and not (workers and all(row.state in ("ready", "stopped") for row in workers)), "warn",
          "Not all of its workers are ready (see Workers)."),
-        (document["faults"], "warn",
-         f"Broken on purpose: {', '.join(text(fault['kind']) for fault in document['faults'])} (see Events)."),
-        (document["dead_letters"], "bad",
-         f"{plural(document['dead_letters'], 'message was', 'messages were')} given up (see Dead letters)."),
-        (document["late_dropped"], "bad",
-         f"{plural(document['late_dropped'], 'late tuple was', 'late tuples were')} dropped by windows."),
-        (document["ahead"], "warn",
-         f"{plural(document['ahead'], 'tuple was', 'tuples were')} too far ahead of the clock to move event time."),
+        (status.faults, "warn",
+         f"Broken on purpose: {', '.join(text(fault.kind) for fault in status.faults)} (see Events)."),
+        (status.dead_letters, "bad",
+         f"{plural(status.dead_letters, 'message was', 'messages were')} given up (see Dead letters)."),
+        (status.late_dropped, "bad",
+         f"{plural(status.late_dropped, 'late tuple was', 'late tuples were')} dropped by windows."),
+        (status.ahead, "warn",
+         f"{plural(status.ahead, 'tuple was', 'tuples were')} too far ahead of the clock to move event time."),
         # A source that is read to its end holds up event time for 5 s: only what does for longer stands out.
-        *((True, "good", f"Windows: {text(line)}.") for line in event_time_lines(document, least_secs=10)),
+        *((True, "good", f"Windows: {text(line)}.") for line in event_time_lines(status, least_secs=10)),
         (faulty, "bad", f"Errors in {', '.join(faulty)} (see Errors)."),
     ]
-    capacity, slowest = busiest_of(document)
+    capacity, slowest = busiest_of(status)
     if capacity >= ALMOST:
-        row, recent = document["components"][slowest], document["recent"][slowest]
+        row, recent = status.components[slowest], status.recent[slowest]
         hints.append((True, "warn", (
             f"{'Bottleneck' if capacity >= BUSY else 'Busiest'}: {text(slowest)} works {capacity:.0%} "
-            f"of the time, {recent['execute_latency_ms']:.3g} ms per tuple, {plural(row['in_queue'], 'tuple')} queued"
-            + (f"; it has {row['executors']} of at most {row['tasks_fixed']} executors." if capacity >= BUSY else ".")
+            f"of the time, {recent.execute_latency_ms:.3g} ms per tuple, {plural(row.in_queue, 'tuple')} queued"
+            + (f"; it has {row.executors} of at most {row.tasks_fixed} executors." if capacity >= BUSY else ".")
         )))
     shown = [hint for shows, _, hint in hints if shows]
     tones = [tone for shows, tone, _ in hints if shows]
@@ -192,15 +194,15 @@ class Components:
                 "It has no components.", "name", rows_per_page=25, filtered=True, sort="capacity",
             )
 
-    def update(self, document: Mapping[str, Any]) -> None:
-        recent = document["recent"]
+    def update(self, status: TopologyNow) -> None:
+        recent = status.recent
         self._table.show(
             {
-                **component, **recent[name], "name": name, "href": address_of(document["name"], name),
+                **vars(component), **asdict(recent[name]), "name": name, "href": address_of(status.name, name),
                 "colour": colour_of(component, recent[name]),
-                **(dict.fromkeys(("capacity", "execute_latency_ms")) if component["kind"] == "spout" else {}),
+                **(dict.fromkeys(("capacity", "execute_latency_ms")) if component.kind == "spout" else {}),
             }
-            for name, component in document["components"].items()
+            for name, component in status.components.items()
         )
 
 
@@ -224,23 +226,23 @@ class Workers:
                 "It has no executors: no worker runs it.", rows_per_page=20, filtered=True,
             )
 
-    def update(self, document: Mapping[str, Any]) -> None:
+    def update(self, status: TopologyNow) -> None:
         processes = {row["pid"]: row for row in self._api.processes()}
-        given_up = document["given_up"]
+        given_up = status.given_up
         self._waits.set_text(f"Given up after too many deaths: {', '.join(given_up)}. Reset lets them start again.")
         self._waits.set_visibility(bool(given_up))
         self._workers.show(
             {
-                **processes.get(worker["pid"], {}), **worker, "colour": WORKER_COLOURS.get(worker["state"], ERROR),
-                "opening": worker["opening"] and "{component} task {task}: {secs} s".format(**worker["opening"]),
+                **processes.get(worker.pid, {}), **asdict(worker), "colour": WORKER_COLOURS.get(worker.state, ERROR),
+                "opening": (task := worker.opening) and f"{task.component} task {task.task}: {task.secs} s",
             }
-            for worker in document["workers"]
+            for worker in status.workers
         )
-        components = document["components"]
+        components = status.components
         self._executors.show(
             {
-                **row, "tasks": "–".join(map(str, dict.fromkeys(row["tasks"]))),
-                "href": address_of(document["name"], row["component"]) if row["component"] in components else "",
+                **asdict(row), "tasks": "–".join(map(str, dict.fromkeys(row.tasks))),
+                "href": address_of(status.name, row.component) if row.component in components else "",
             }
-            for row in document["executors"]
+            for row in status.executors
         )

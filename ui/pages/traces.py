@@ -13,6 +13,7 @@ from squall.engine.foreign.text import plural
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.pages.look import AXIS, CALM, ERROR, LINES, WARM
 from squall.ui.pages.shell import Table, card, order, small_button, text
+from squall.ui.sampler import TopologyNow
 from squall.ui.way import outcome_of, perfetto
 
 _SAMPLES = {0.1: "1 in 10", 0.01: "1 in 100", 0.001: "1 in 1,000", 1.0: "every message"}
@@ -57,7 +58,7 @@ class Traces:
             self._api.end_watch(self._trace_id)
         self._trace_id, self._shown, self._wanted = begun["id"], "", message_id
 
-    def update(self, _: Mapping[str, Any]) -> None:
+    def update(self, _: TopologyNow) -> None:
         """Show what has come."""
         if not self._trace_id:
             return
@@ -176,8 +177,8 @@ class Profiler:
                 ui.link(f"{worker}, {secs:g} s", f"/api/squall/v1/profiles/{drawn['id']}", new_tab=True)
         self._button.enable()
 
-    def update(self, document: Mapping[str, Any]) -> None:
+    def update(self, status: TopologyNow) -> None:
         """Offer the workers that run."""
-        workers = [row["worker"] for row in document["workers"] if row["pid"]]
+        workers = [row.worker for row in status.workers if row.pid]
         if workers != self._worker.options:
             self._worker.set_options(workers, value=self._worker.value or next(iter(workers), None))

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from msgspec.structs import asdict
 from nicegui import run, ui
 
 from squall.engine.errors import SquallError
 from squall.engine.report.document import to_document
-from squall.engine.report.failure_log import equal_failures
+from squall.engine.report.failure_log import FailureRecord, equal_failures
 from squall.scheduler.records.dead_letters import DeadLetter
 from squall.ui.cluster_api import ClusterApi
 from squall.ui.pages.orders import confirm
 from squall.ui.pages.overview import fault_table
 from squall.ui.pages.shell import Table, card, clock, lines, order, small_button, text
+from squall.ui.sampler import TopologyNow
 
 
 class ErrorList:
@@ -35,37 +36,37 @@ class ErrorList:
         with card("Errors", "The last failures of each component, equal ones as one line; press one for its message."):
             self._errors = _Unfolding("No component has reported an error.")
 
-    def update(self, document: Mapping[str, Any]) -> None:
+    def update(self, status: TopologyNow) -> None:
         """Show what has failed."""
         failures = {
-            name: failed for name, failed in document["failures"].items() if self._component in ("", name)
+            name: failed for name, failed in status.failures.items() if self._component in ("", name)
         }
         self._reasons.show(
             {"component": name, "reason": reason, "count": count}
-            for name, failed in failures.items() for reason, count in failed["counts"].items()
+            for name, failed in failures.items() for reason, count in failed.counts.items()
         )
-        began = document["at_unix_secs"] - document["uptime_secs"]
+        began = status.at_unix_secs - status.uptime_secs
         self._errors.show([
-            (f"{len(equal)} × {name}: {equal[-1]['error']} {equal[-1]['where']}", _described(equal, began))
-            for name, failed in failures.items() for equal in reversed(equal_failures(failed["last"]))
+            (f"{len(equal)} × {name}: {equal[-1].error} {equal[-1].where}", _described(equal, began))
+            for name, failed in failures.items() for equal in reversed(equal_failures(failed.last))
         ])
         if self._component:
             return
-        stacks = {(row["worker"], row["incarnation"]): row["error"] for row in document["errors"]}
+        stacks = {(row.worker, row.incarnation): row.error for row in status.errors}
         self._deaths.show([
-            ((f"{row['times']} × {row['worker']}, last at {clock(began + row['last_secs'])}: {row['reason']}; "
-              f"{row['error']}"),
-             stacks.get((row["worker"], row["incarnation"]), row["error"]))
-            for row in document["deaths"]
+            ((f"{row.times} × {row.worker}, last at {clock(began + row.last_secs)}: {row.reason}; "
+              f"{row.error}"),
+             stacks.get((row.worker, row.incarnation), row.error))
+            for row in status.deaths
         ])
 
 
-def _described(equal: list[Mapping[str, Any]], began_unix_secs: float) -> str:
+def _described(equal: list[FailureRecord], began_unix_secs: float) -> str:
     """Tell when equal errors came, and the message of the last."""
-    first, last = (clock(began_unix_secs + failure["at_secs"]) for failure in (equal[0], equal[-1]))
+    first, last = (clock(began_unix_secs + failure.at_secs) for failure in (equal[0], equal[-1]))
     failure = equal[-1]
-    who = f" by message {failure['message_id']} of {failure['spout']}, in attempt {failure['attempt']}"
-    return f"First at {first}, last at {last}{who * bool(failure['attempt'])}. Counted are the last, which are kept."
+    who = f" by message {failure.message_id} of {failure.spout}, in attempt {failure.attempt}"
+    return f"First at {first}, last at {last}{who * bool(failure.attempt)}. Counted are the last, which are kept."
 
 
 class _Unfolding:
@@ -109,9 +110,9 @@ class DeadLetterList:
                 filtered=True, sort="at", on_pick=self._replay,
             )
 
-    def update(self, document: Mapping[str, Any]) -> None:
+    def update(self, status: TopologyNow) -> None:
         # The ledger is a file: it is read only if there can be something new.
-        known = document["dead_letters"], len(document["restarts"]), document["replayed"]
+        known = status.dead_letters, len(status.restarts), status.replayed
         if known == self._ledger:
             return
         self._ledger = known
@@ -155,9 +156,9 @@ class Events:
                 "Nothing has died or was broken on purpose.", rows_per_page=20,
             )
 
-    def update(self, document: Mapping[str, Any]) -> None:
-        self._faults.show(document["faults"])
-        self._table.show(reversed(self._api.history(self._name, 3600.0, 1)["marks"]))
+    def update(self, status: TopologyNow) -> None:
+        self._faults.show(map(asdict, status.faults))
+        self._table.show(map(asdict, reversed(self._api.history(self._name, 3600.0, 1).marks)))
 
 
 class LogSearch:
@@ -177,8 +178,8 @@ class LogSearch:
                 self._lines = ui.label("…")
         ui.timer(0.01, self._find, once=True)
 
-    def update(self, document: Mapping[str, Any]) -> None:
-        workers = {"": "all workers", **{row["worker"]: row["worker"] for row in document["workers"]}}
+    def update(self, status: TopologyNow) -> None:
+        workers = {"": "all workers", **{row.worker: row.worker for row in status.workers}}
         if workers != self._worker.options:
             self._worker.set_options(workers, value=self._worker.value if self._worker.value in workers else "")
 

@@ -8,22 +8,14 @@ Thread: any.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from squall.engine.report.failure_log import ComponentFailures
-from squall.engine.report.run_report import Percentiles
-from squall.scheduler.client.statuses import (
-    ClusterStatus,
-    ComponentStatus,
-    ExecutorShown,
-    Rates,
-    Status,
-    WorkerDeath,
-    WorkerError,
-)
+from squall.scheduler.client.statuses import ComponentStatus, ExecutorShown, WorkerDeath, WorkerError
+from squall.ui.charts import WindowCounts
+from squall.ui.sampler import ComponentRates
 
 LINES = 1000
 """Most lines of logs in one answer."""
@@ -39,70 +31,6 @@ class StatusAfter(TypedDict):
     """The status of a topology after an order."""
 
     status: str
-
-
-class ClusterNow(ClusterStatus):
-    """What `squall status --json` shows, and how old it is."""
-
-    away: str
-    """Why Nimbus does not answer; empty if it does."""
-    age_secs: float
-
-
-class TopologyRow(TypedDict):
-    """A topology in short."""
-
-    name: str
-    id: str
-    status: str
-    uptime_secs: float
-    workers_wanted: int
-    workers_ready: int
-    tasks: int
-    executors: int
-    restarts_total: int
-    acked: int
-    failed: int
-    pending: int
-    dead_letters: int
-    rates: Rates
-    latency_ms: Percentiles
-    recent_latency_ms: Percentiles
-
-
-class ComponentRates(TypedDict):
-    """What a component did since the look before."""
-
-    executed_per_sec: float
-    emitted_per_sec: float
-    acked_per_sec: float
-    failed_per_sec: float
-    execute_latency_ms: float
-    capacity: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class TopologyNow(Status):
-    """What `squall status NAME --json` shows, and what was since the look before: rates of components in `recent`,
-    latencies in `recent_latency_ms`."""
-
-    at_unix_secs: float
-    recent: dict[str, ComponentRates]
-    recent_latency_ms: Percentiles
-
-
-class WindowCounts(TypedDict):
-    """What a component did in a window."""
-
-    over_secs: float
-    emitted: int
-    transferred: int
-    executed: int
-    acked: int
-    failed: int
-    execute_ms: float
-    complete_ms: float
-    capacity: float
 
 
 class TaskCounts(TypedDict):
@@ -137,34 +65,6 @@ class Errors(TypedDict):
     errors: list[WorkerError]
     failures: dict[str, ComponentFailures]
     close_errors: list[str]
-
-
-class Point(TypedDict):
-    """A topology at a moment. Empty values are a gap, in which nobody looked."""
-
-    at_unix_secs: float
-    emitted_per_sec: float | None
-    acked_per_sec: float | None
-    failed_per_sec: float | None
-    pending: int | None
-    p50_ms: float | None
-    p99_ms: float | None
-
-
-class Mark(TypedDict):
-    """Something that happened."""
-
-    at_unix_secs: float
-    kind: str
-    text: str
-
-
-class HistoryDocument(TypedDict):
-    """Rates, pending messages and latencies, and what happened meanwhile."""
-
-    step_secs: int
-    points: list[Point]
-    marks: list[Mark]
 
 
 class LogLine(TypedDict):

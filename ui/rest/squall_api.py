@@ -24,9 +24,10 @@ from squall.engine.report.document import schema_of
 from squall.scheduler.faults.catalogue import Kind
 from squall.scheduler.faults.in_force import FaultInForce
 from squall.scheduler.records.dead_letters import DeadLetter
+from squall.ui.charts import HistoryDocument
 from squall.ui.cluster_api import ClusterApi, ReadOnly
 from squall.ui.rest import documents as doc
-from squall.ui.sampler import Unknown
+from squall.ui.sampler import ClusterNow, TopologyNow, TopologyRow, Unknown
 
 PREFIX = "/api/squall/v1"
 SVG = "image/svg+xml"
@@ -65,12 +66,12 @@ class SquallRoute(APIRoute):
 
 
 _ROUTES: dict[str, tuple[Asked, type[BaseModel] | None, Any]] = {
-    "GET /cluster": (ClusterApi.cluster, None, doc.ClusterNow),
-    "GET /topologies": (ClusterApi.topologies, None, list[doc.TopologyRow]),
-    "GET /topologies/{name}": (ClusterApi.topology, None, doc.TopologyNow),
+    "GET /cluster": (ClusterApi.cluster, None, ClusterNow),
+    "GET /topologies": (ClusterApi.topologies, None, list[TopologyRow]),
+    "GET /topologies/{name}": (ClusterApi.topology, None, TopologyNow),
     "GET /topologies/{name}/components/{component}": (ClusterApi.component, None, doc.OneComponent),
     "GET /topologies/{name}/tasks": (ClusterApi.tasks, None, list[doc.TaskCounts]),
-    "GET /topologies/{name}/history": (ClusterApi.history, doc.HistoryQuestion, doc.HistoryDocument),
+    "GET /topologies/{name}/history": (ClusterApi.history, doc.HistoryQuestion, HistoryDocument),
     "GET /topologies/{name}/errors": (ClusterApi.errors, None, doc.Errors),
     "GET /topologies/{name}/dead-letters": (ClusterApi.dead_letters, None, list[DeadLetter]),
     "GET /topologies/{name}/logs": (ClusterApi.logs, doc.LogsQuestion, list[doc.LogLine]),

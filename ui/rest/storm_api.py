@@ -93,8 +93,8 @@ def log_names(api: ClusterApi, topology_id: str = "", port: int | None = None) -
     """The logs of workers that run or have run: name -> file."""
     return {
         name: api.run_dir.logs / name
-        for sample in cluster.samples(api) if topology_id in ("", sample.document["id"])
-        for worker in LogTail(api.run_dir.worker_logs(sample.document["id"])).workers
+        for sample in cluster.samples(api) if topology_id in ("", sample.status.id)
+        for worker in LogTail(api.run_dir.worker_logs(sample.status.id)).workers
         if port is None or worker.endswith(f":{port}") for name in [cluster.log_name(sample, worker)]
     }
 
@@ -132,7 +132,7 @@ def _found_in(api: ClusterApi, file: str, wanted: str, limit: int, start: int) -
 
 def _orders(router: APIRouter, api: ClusterApi) -> None:
     def carry_out(order: Callable[..., str], id: str, *told: Any) -> dict[str, str]:
-        order(cluster.by_id(api, id).document["name"], *told)
+        order(cluster.by_id(api, id).status.name, *told)
         return {"topologyOperation": order.__name__, "topologyId": id, "status": "success"}
 
     @router.post("/topology/{id}/activate")

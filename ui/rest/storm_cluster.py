@@ -48,7 +48,7 @@ def daemon_uptime(run_dir: RunDir, name: str) -> float:
 def by_id(api: ClusterApi, topology_id: str) -> Sample:
     """The topology of an id. Unknown if there is none."""
     for sample in samples(api):
-        if sample.document["id"] == topology_id:
+        if sample.status.id == topology_id:
             return sample
     raise Unknown(f"there is no topology of id {topology_id!r:.80}")
 
@@ -58,7 +58,7 @@ def samples(api: ClusterApi) -> list[Sample]:
 
 
 def _tasks(sample: Sample) -> int:
-    return sum(last - first + 1 for first, last in (each["tasks"] for each in sample.document["executors"]))
+    return sum(last - first + 1 for first, last in (each.tasks for each in sample.status.executors))
 
 
 def _user() -> str:
@@ -68,14 +68,14 @@ def _user() -> str:
 
 def cluster_summary(api: ClusterApi) -> dict[str, Any]:
     cluster, looks = api.cluster(), samples(api)
-    slots = sum(map(len, cluster["nodes"].values()))
+    slots = sum(map(len, cluster.nodes.values()))
     up_secs = daemon_uptime(api.run_dir, "nimbus")
     return {
         "user": _user(), "stormVersion": VERSION, "nimbusUptime": pretty(up_secs),
         "stormVersionInfo": {"version": VERSION, "revision": "", "branch": "", "date": "", "srcChecksum": ""},
-        "supervisors": len(cluster["nodes"]) - len(cluster["gone"]), "topologies": len(looks), "slotsTotal": slots,
-        "slotsUsed": slots - len(cluster["free_slots"]), "slotsFree": len(cluster["free_slots"]),
-        "tasksTotal": sum(map(_tasks, looks)), "executorsTotal": sum(len(one.document["executors"]) for one in looks),
+        "supervisors": len(cluster.nodes) - len(cluster.gone), "topologies": len(looks), "slotsTotal": slots,
+        "slotsUsed": slots - len(cluster.free_slots), "slotsFree": len(cluster.free_slots),
+        "tasksTotal": sum(map(_tasks, looks)), "executorsTotal": sum(len(one.status.executors) for one in looks),
         **_NO_SUPPLY, "fragmentedMem": 0.0, "fragmentedCpu": 0.0, "memAssignedPercentUtil": "0.0",
         "cpuAssignedPercentUtil": "0.0", "totalGenerics": "", "availGenerics": "", "schedulerDisplayResource": False,
         "bugtracker-url": None, "central-log-url": None, "alternativeWorkerVersions": [],
@@ -89,26 +89,26 @@ def configuration(api: ClusterApi) -> dict[str, Any]:
 
 def nimbus_summary(api: ClusterApi) -> dict[str, Any]:
     return {"nimbuses": [{
-        "host": "localhost", "port": 0, "status": "Offline" if api.cluster()["away"] else "Leader", "version": VERSION,
+        "host": "localhost", "port": 0, "status": "Offline" if api.cluster().away else "Leader", "version": VERSION,
         **uptime(daemon_uptime(api.run_dir, "nimbus"), "nimbusUpTime"), "nimbusLogLink": "",
     }]}
 
 
 def supervisor_summary(api: ClusterApi) -> dict[str, Any]:
     return {
-        "supervisors": [_supervisor(api, node) for node in api.cluster()["nodes"]], "logviewerPort": 0,
+        "supervisors": [_supervisor(api, node) for node in api.cluster().nodes], "logviewerPort": 0,
         "logviewerScheme": "http", "schedulerDisplayResource": False,
     }
 
 
 def _supervisor(api: ClusterApi, node: str) -> dict[str, Any]:
     cluster = api.cluster()
-    slots = cluster["nodes"][node]
-    free = sum(slot in cluster["free_slots"] for slot in slots)
+    slots = cluster.nodes[node]
+    free = sum(slot in cluster.free_slots for slot in slots)
     return {
         # All nodes are on this machine, so the node takes the place of the host.
         "id": node, "host": node, **uptime(daemon_uptime(api.run_dir, f"supervisor-{node}")),
-        "blacklisted": node in cluster["gone"] + cluster["leaving"], "slotsTotal": len(slots),
+        "blacklisted": node in cluster.gone + cluster.leaving, "slotsTotal": len(slots),
         "slotsUsed": len(slots) - free, "slotsFree": free, **_NO_SUPPLY, "totalGenericResources": "",
         "usedGenericResources": "", "availGenericResources": "", "version": VERSION, "logLink": "",
     }
@@ -116,25 +116,25 @@ def _supervisor(api: ClusterApi, node: str) -> dict[str, Any]:
 
 def supervisor_page(api: ClusterApi, id: str = "", host: str = "") -> dict[str, Any]:
     node = id or host
-    if node not in api.cluster()["nodes"]:
+    if node not in api.cluster().nodes:
         raise Unknown(f"there is no supervisor {node!r:.80}")
     workers = [row for sample in samples(api) for row in worker_rows(sample) if row["host"] == node]
     return {"supervisors": [_supervisor(api, node)], "workers": workers, "schedulerDisplayResource": False}
 
 
 def topology_row(sample: Sample) -> dict[str, Any]:
-    document = sample.document
+    status = sample.status
     return {
-        "id": document["id"], "encodedId": quote(document["id"], ""), "name": document["name"],
-        "owner": _user(), "status": document["status"], **uptime(document["uptime_secs"]),
-        "tasksTotal": _tasks(sample), "workersTotal": len(document["workers"]),
-        "executorsTotal": len(document["executors"]), "replicationCount": 1, "schedulerInfo": None, **_NO_MEMORY,
+        "id": status.id, "encodedId": quote(status.id, ""), "name": status.name,
+        "owner": _user(), "status": status.status, **uptime(status.uptime_secs),
+        "tasksTotal": _tasks(sample), "workersTotal": len(status.workers),
+        "executorsTotal": len(status.executors), "replicationCount": 1, "schedulerInfo": None, **_NO_MEMORY,
         "requestedGenericResources": "", "assignedGenericResources": "", "topologyVersion": "", "stormVersion": VERSION,
     }
 
 
 def history(api: ClusterApi) -> dict[str, Any]:
-    return {"topo-history": [sample.document["id"] for sample in samples(api)]}
+    return {"topo-history": [sample.status.id for sample in samples(api)]}
 
 
 def workers(api: ClusterApi, id: str) -> dict[str, Any]:
@@ -148,14 +148,14 @@ def topology_summary(api: ClusterApi) -> dict[str, Any]:
 def worker_rows(sample: Sample) -> list[dict[str, Any]]:
     """A row for each worker of a topology."""
     rows = []
-    for worker in sample.document["workers"]:
+    for worker in sample.status.workers:
         tasks = Counter[str]()
-        mine = [each for each in sample.document["executors"] if each["worker"] == worker["worker"]]
+        mine = [each for each in sample.status.executors if each.worker == worker.worker]
         for each in mine:
-            tasks[each["component"]] += each["tasks"][1] - each["tasks"][0] + 1
+            tasks[each.component] += each.tasks[1] - each.tasks[0] + 1
         rows.append({
-            **place(sample, worker["worker"]), "supervisorId": worker["worker"].rpartition(":")[0],
-            "topologyId": sample.document["id"], "topologyName": sample.document["name"],
+            **place(sample, worker.worker), "supervisorId": worker.worker.rpartition(":")[0],
+            "topologyId": sample.status.id, "topologyName": sample.status.name,
             "executorsTotal": len(mine), "assignedMemOnHeap": 0.0, "assignedMemOffHeap": 0.0, "assignedCpu": 0.0,
             "componentNumTasks": dict(tasks), "owner": _user(),
         })
@@ -165,16 +165,16 @@ def worker_rows(sample: Sample) -> list[dict[str, Any]]:
 def place(sample: Sample, worker: str) -> dict[str, Any]:
     """Where a worker is, and since when."""
     host, _, port = worker.rpartition(":")
-    found = next((each for each in sample.document["workers"] if each["worker"] == worker), {"uptime_secs": 0})
+    uptime_secs = next((each.uptime_secs for each in sample.status.workers if each.worker == worker), 0)
     return {
-        "host": host, "port": int(port), **uptime(found["uptime_secs"]),
+        "host": host, "port": int(port), **uptime(uptime_secs),
         "workerLogLink": f"/api/v1/log?file={quote(log_name(sample, worker), '')}",
     }
 
 
 def log_name(sample: Sample, worker: str) -> str:
     host, _, port = worker.rpartition(":")
-    return f"{sample.document['id']}/{host}-{port}.log"
+    return f"{sample.status.id}/{host}-{port}.log"
 
 
 def owners(api: ClusterApi, owner: str = "") -> dict[str, Any]:

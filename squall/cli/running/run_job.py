@@ -71,7 +71,7 @@ def run_job(options: RunOptions, keeper: KeeperProcess | None) -> int:
     warn_of_late(report)
     with closed_pipe_is_no_error(out):
         if out is not None:
-            say_json(with_schema("run", report.to_dict()), out=out)
+            say_json(with_schema("run", report), out=out)
         elif report.emitted or ended is None:
             print_summary(report)
     if ended is not None:

@@ -106,7 +106,7 @@ def submit_command(**given: Any) -> None:
 
         def ask() -> TopologyRecord:
             return submit(
-                client, run_dir, name, config, code, note, status="INACTIVE" if options.inactive else "ACTIVE",
+                client, name, config, code, note, status="INACTIVE" if options.inactive else "ACTIVE",
                 fresh=options.fresh, remove_when_drained=options.remove_when_drained, replace=replace,
                 replace_wait_secs=wait_secs, env=environment,
             )
@@ -116,7 +116,7 @@ def submit_command(**given: Any) -> None:
         if options.until_drained:
             with contextlib.suppress(UsageError):  # it may have finished and left by now
                 note(*_words(client, client.get_topology(name)))
-            _follow(Job(client, record, run_dir), interrupts, options.as_json)
+            _follow(Job(client, record), interrupts, options.as_json)
         state = client.get_topology(name)
         lines = _words(client, state)
         if takes_up:
@@ -147,7 +147,7 @@ def _in_place_of(
 ) -> TopologyRecord:
     """Replace the topology of that name, and tell what it has left. An interrupt ends the command, not the work."""
     try:
-        record, left = replace_named(client, client.run_dir, name, ask, wait_secs, lambda: interrupts.count > 0)
+        record, left = replace_named(client, name, ask, wait_secs, lambda: interrupts.count > 0)
     except Interrupted as interrupted:
         note(f"{interrupted}: squall status {name} shows it")
         raise click.exceptions.Exit(interrupts.exit_code) from None
@@ -172,7 +172,7 @@ def _follow(job: Job, interrupts: Interrupts, as_json: bool) -> NoReturn:
             raise click.exceptions.Exit(interrupts.exit_code)
         warn_of_late(report)
         if as_json:
-            say_json(with_schema("run", report.to_dict()))
+            say_json(with_schema("run", report))
         else:
             print_summary(report)
         if job.record.remove_when_drained:

@@ -25,7 +25,7 @@ from squall.cli.output import note, say
 from squall.cli.screen import Block, Grid, alarm_cell, show, state_cell
 from squall.engine.errors import UsageError
 from squall.engine.foreign.text import plural
-from squall.engine.report.document import to_document, with_schema
+from squall.engine.report.document import with_schema
 from squall.ipc.rundir import RunDir
 from squall.scheduler.client.described import status_of
 from squall.scheduler.client.job import Gone
@@ -57,7 +57,7 @@ def list_command(directory: str | None, as_json: bool) -> None:
                 # It was removed between the two requests.
                 continue
             rows.append(ListedTopology(
-                name=record.name, id=record.id, status=status_of(client, record, client.run_dir),
+                name=record.name, id=record.id, status=status_of(client, record),
                 replaced_by=None if record.successor is None else record.successor.topology.id,
                 tasks=sum(component.tasks for component in record.components),
                 executors=0 if state.assignment is None else sum(map(len, state.assignment.executors)),
@@ -74,7 +74,7 @@ def list_command(directory: str | None, as_json: bool) -> None:
     head = ["topology", "status", "tasks", "executors", "workers", "restarts", "uptime s"]
     replaced = [replaced_text(row.name, row.replaced_by) for row in rows if row.replaced_by]
     blocks: list[Block] = [Grid(head, shown), *replaced] if rows else ["no topologies"]
-    show(as_json, with_schema("list", to_document(TopologyList(rows))), blocks)
+    show(as_json, with_schema("list", TopologyList(rows)), blocks)
     if cluster.unknown and not rows:
         # The store was lost: a script that asks whether anything runs must not read that nothing does.
         raise click.exceptions.Exit(1)
