@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import io
 import os
 import sys
 import threading
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -132,23 +134,13 @@ class LogTail:
     def _logs(self) -> list[tuple[str, str]]:
         """(file, worker) of every worker's log."""
         logs = []
-        for name in self._files():
-            stem, extension = os.path.splitext(os.path.basename(name))
-            node, _, port = stem.rpartition("-")
-            if extension == ".log" and port.isdigit() and not node.startswith("supervisor"):
+        # Unlike Path.glob, this passes over folders that are removed meanwhile.
+        matches = (glob.glob(form, root_dir=self._directory, include_hidden=True) for form in ("*.log", "*/*.log"))
+        for name in sorted(chain.from_iterable(matches)):
+            node, _, port = os.path.basename(name).removesuffix(".log").rpartition("-")
+            if port.isdigit() and not node.startswith("supervisor"):
                 logs.append((name, f"{node}:{port}"))
         return logs
-
-    def _files(self) -> list[str]:
-        """Relative paths of the files here and one level down, sorted."""
-        try:
-            with os.scandir(self._directory) as entries:
-                folders = {entry.name: entry.is_dir() for entry in entries}
-        except FileNotFoundError:
-            return []
-        here = [name for name, is_dir in folders.items() if not is_dir]
-        below = [os.path.join(name, file) for name in folders.keys() - here for file in _names(self._directory / name)]
-        return sorted(here + below)
 
     def _read(self, name: str) -> list[str]:
         data = b""
@@ -191,13 +183,6 @@ class LogTail:
         data = file.read(found.st_size - start)
         self._places[name] = found.st_ino, file.tell()
         return data
-
-
-def _names(directory: Path) -> list[str]:
-    try:
-        return os.listdir(directory)
-    except FileNotFoundError:
-        return []
 
 
 def log_line(worker: str, line: str) -> str:

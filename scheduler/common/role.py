@@ -35,6 +35,11 @@ from squall.ipc.rundir import RunDir
 from squall.scheduler.common.process import open_pidfd, send_signal
 
 _PREFIX = "squall: "
+STOP_GRACE_SECS = 5.0
+"""Longest time for workers' `close` and `cleanup` before they are killed."""
+STOP_MARGIN_SECS = 5.0
+_POLL_SECS = 0.02
+"""Between two looks at the cluster's processes: a look reads every process of the machine."""
 _SPARE = "SPT_NOENV"
 """Variable that tells setproctitle not to write over the environment, which follows the command line in memory."""
 
@@ -186,13 +191,6 @@ def daemon_environment(run_dir: RunDir) -> dict[str, str]:
     return {**os.environ, RUN_DIR_MARK: str(run_dir.path), **hash_seed.environment(run_dir.hash_seed())}
 
 
-STOP_GRACE_SECS = 5.0
-"""Longest time for workers' `close` and `cleanup` before they are killed."""
-STOP_MARGIN_SECS = 5.0
-_POLL_SECS = 0.02
-"""Between two looks at the cluster's processes: a look reads every process of the machine."""
-
-
 def end_lost(run_dir: RunDir) -> int:
     """End the processes of a cluster without Nimbus: by SIGTERM (supervisors stop workers), then by force. Return
     their number. Its run directory may have been removed."""
@@ -221,7 +219,8 @@ def kill(run_dir: RunDir, *roles: Role | RoleKind) -> None:
 
 
 def await_none(run_dir: RunDir, secs: float, *roles: Role | RoleKind, kills: bool = False) -> list[psutil.Process]:
-    """Wait until no process of these roles is left, or none at all; returns those that are left after `secs`."""
+    """Wait until no process of these roles is left, or none at all; if it `kills`, kill them meanwhile. Return those
+    that are left after `secs`."""
     deadline = time.monotonic() + secs
     while (left := processes_of(run_dir, *roles)) and time.monotonic() < deadline:
         for process in left if kills else ():

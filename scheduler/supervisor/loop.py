@@ -37,6 +37,7 @@ from squall.scheduler.common.messages import (
     WorkerFailed,
     WorkerReady,
 )
+from squall.scheduler.common.role import STOP_GRACE_SECS
 from squall.scheduler.common.standstill import CRASH_SIGNALS, ProgressWatch
 from squall.scheduler.forking.parent import ChildExited, Forked, ForkRefused, SpareEnded
 from squall.scheduler.records.worker_ledger import LedgerEntry
@@ -44,7 +45,7 @@ from squall.scheduler.supervisor.decisions import Order, Spares
 from squall.scheduler.supervisor.dispatcher import Dispatcher, SupervisorParts
 from squall.scheduler.supervisor.forking_parent import ForkingParentEnded, ForkingParentEvent
 from squall.scheduler.supervisor.nimbus_link import Departure
-from squall.scheduler.supervisor.worker_life import STOP_GRACE_SECS, SlotState, WorkerRemains
+from squall.scheduler.supervisor.worker_life import SlotState, WorkerRemains
 
 FRAMES_PER_TURN = 100
 SWEEP_SECS = 1.0

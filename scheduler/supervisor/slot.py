@@ -33,6 +33,7 @@ from squall.ipc.board import DEAD, READY, STARTING, STOPPED
 from squall.scheduler.common.messages import SlotAssignment, WorkerBoot
 from squall.scheduler.common.process import describe_status
 from squall.scheduler.common.restart_policy import GiveUp
+from squall.scheduler.common.role import STOP_GRACE_SECS
 from squall.scheduler.supervisor import instruction as do
 from squall.scheduler.supervisor.death_judge import DeathJudge, DeathVerdict
 from squall.scheduler.supervisor.instruction import Instruction
@@ -44,7 +45,6 @@ from squall.scheduler.supervisor.worker_life import (
     STACK_WAIT_SECS,
     START_TIMEOUT_SECS,
     STATUS_WAIT_SECS,
-    STOP_GRACE_SECS,
     IllegalTransition,
     SlotAddress,
     SlotState,

@@ -35,7 +35,6 @@ class IllegalTransition(SquallError):
 
 FORK_TIMEOUT_SECS = 15.0
 START_TIMEOUT_SECS = 30.0
-STOP_GRACE_SECS = 5.0
 STATUS_WAIT_SECS = 2.0
 """Longest wait for an exit status after the pidfd has told of the end. The forking parent tells it within a
 millisecond, on a busy machine within a hundred, and forks no replacement before: only if it stands still, this is

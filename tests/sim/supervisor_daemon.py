@@ -24,12 +24,13 @@ from squall.scheduler.common.messages import (
     WorkerReady,
 )
 from squall.scheduler.common.restart_policy import RestartPolicyOptions
+from squall.scheduler.common.role import STOP_GRACE_SECS
 from squall.scheduler.supervisor import instruction as order
 from squall.scheduler.supervisor.death_judge import DeathJudge
 from squall.scheduler.supervisor.decisions import Order, Supervisor
 from squall.scheduler.supervisor.nimbus_link import Departure
 from squall.scheduler.supervisor.slot import Slot
-from squall.scheduler.supervisor.worker_life import STOP_GRACE_SECS, SlotAddress, WorkerRow
+from squall.scheduler.supervisor.worker_life import SlotAddress, WorkerRow
 from tests.sim.invariants import GIVEN_WHILE_LEAVING, InvariantBrokenError
 from tests.sim.machine import Actor, Machine, Process
 from tests.sim.nimbus_daemon import LOOK_SECS, NimbusDaemon
