@@ -71,7 +71,7 @@ LOG = "SELECT number, changes FROM log ORDER BY number"
 
 
 def connected(path: str, synchronous: str, schema: str) -> sqlite3.Connection:
-    """A file to write that has these tables, whatever thread uses it. Writers, and those who open it, take turns."""
+    """A file to write that has these tables, whatever thread uses it. Writers take turns; one opens a new file."""
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
     try:
         db.executescript(f"PRAGMA journal_mode=WAL; PRAGMA synchronous={synchronous}; {schema}")

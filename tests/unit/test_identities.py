@@ -7,6 +7,8 @@ import random
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -384,3 +386,11 @@ def test_what_is_absorbed_is_known_until_it_is_settled(ops: list[Any]) -> None:
         for op, what, choice in ops:
             getattr(memory, op)(what, choice)
             assert len(memory.its) == len(memory.model)
+
+
+def test_tasks_that_open_new_records_at_once_all_open_them(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(100):
+            (directory := tmp_path / str(number)).mkdir()
+            for records in pool.map(partial(RecordStore, str(directory), "lines"), range(8)):
+                records.close()

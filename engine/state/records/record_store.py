@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from squall.engine.errors import ClusterError
-from squall.engine.foreign.files import sync_directories
+from squall.engine.foreign.files import locked, sync_directories
 from squall.engine.foreign.text import message_of
 from squall.engine.state.keys import pack_key
 from squall.engine.state.records.ranges import Ranges
@@ -92,7 +92,9 @@ class SharedFile:
         """`what`: its content, for errors. Raises ClusterError if the file is damaged."""
         self._where = f"{path}, {what},"
         try:
-            self._db = connected(path, synchronous, schema)
+            # Of those who open a new file at once SQLite lets one make its log, and refuses the others without a wait.
+            with contextlib.nullcontext() if path == ":memory:" else locked(os.path.dirname(path)):
+                self._db = connected(path, synchronous, schema)
         except sqlite3.Error as error:
             raise self._error(error) from error
 
