@@ -73,7 +73,9 @@ class Queue:
             self.path.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(self._file, _WAIT_SECS, isolation_level=None, check_same_thread=False)
             self._inode = self._file.stat().st_ino
-            self._db.execute("PRAGMA journal_mode = WAL")
+            with locked(self.path):
+                # SQLite refuses whoever else turns a new file into one with a log at this moment, without a wait.
+                self._db.execute("PRAGMA journal_mode = WAL")
             with self._changing():
                 for table in _TABLES:
                     self._db.execute(table)

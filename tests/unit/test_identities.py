@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 from unittest import mock
 
@@ -18,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from squall import Stream, Topology, TopologyBuilder
+from squall.connect import Queue
 from squall.engine.api.tuple import TupleSource
 from squall.engine.errors import ComponentError
 from squall.engine.state.records import absorbed
@@ -388,9 +390,9 @@ def test_what_is_absorbed_is_known_until_it_is_settled(ops: list[Any]) -> None:
             assert len(memory.its) == len(memory.model)
 
 
-def test_tasks_that_open_new_records_at_once_all_open_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", [partial(RecordStore, who="lines"), Queue])
+def test_who_opens_a_new_file_at_once_with_others_opens_it(make: Any, tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
-        for number in range(100):
-            (directory := tmp_path / str(number)).mkdir()
-            for records in pool.map(partial(RecordStore, str(directory), "lines"), range(8)):
-                records.close()
+        for _ in range(100):
+            for opened in pool.map(make, [mkdtemp(dir=tmp_path)] * 8):
+                opened.close()

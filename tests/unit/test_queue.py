@@ -95,11 +95,12 @@ def test_what_a_killed_consumer_had_open_comes_again(tmp_path: Path) -> None:
 
 def test_a_record_that_a_queue_did_not_write_is_told_from_others(tmp_path: Path) -> None:
     queue = Queue(tmp_path)
-    queue.put([["é", 1, 2.5, None, b"\x00", {"a": [True]}]])
+    row = ("é", 1, 2.5, None, b"\x00", {"a": [True]})
+    queue.put([list(row)])
     with sqlite3.connect(tmp_path / "queue.db") as db:
         db.execute("INSERT INTO records (row) VALUES (x'c1')")
     db.close()
-    assert [record.row for record in queue.open(10)] == [("é", 1, 2.5, None, b"\x00", {"a": [True]}), None]
+    assert [record.row for record in queue.open(10)] == [row, None]
     for record in ((object(),), "abc", 5):
         with pytest.raises(TypeError):
             queue.put([(1,), record])  # type: ignore[list-item]
@@ -119,15 +120,16 @@ def test_a_place_that_can_be_no_queue_is_refused(tmp_path: Path) -> None:
 
 
 def test_nothing_is_put_into_a_queue_that_was_removed(tmp_path: Path) -> None:
-    queue = Queue(tmp_path / "queue")
+    place = tmp_path / "queue"
+    queue = Queue(place)
     for again in (False, True):
-        shutil.rmtree(tmp_path / "queue")
+        shutil.rmtree(place)
         if again:
-            Queue(tmp_path / "queue").close()
+            Queue(place).close()
         with pytest.raises(FileNotFoundError):
             queue.put([(1,)])
-        Queue(tmp_path / "queue").close()
-    assert Queue(tmp_path / "queue").counts().waiting == 0
+        Queue(place).close()
+    assert Queue(place).counts().waiting == 0
 
 
 def test_a_queue_has_an_id_of_its_own_that_stays(tmp_path: Path) -> None:
